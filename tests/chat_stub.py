@@ -1,4 +1,4 @@
-"""A real server that answers chat completions as a test tells it."""
+"""A real server that answers chat completions as a test sets."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 
 class Stub(ThreadingHTTPServer):
-    """An endpoint that answers as it is told: ``replies`` in turn, and the last one ever after."""
+    """An endpoint that gives the answers of a test: ``replies`` in turn, and the last one ever after."""
 
     daemon_threads = True
 
@@ -80,11 +80,11 @@ def says(content: Any, finish: str = "stop", **message: Any) -> tuple[int, bytes
 
 def streams(*events: Any, end: str = "data: [DONE]\n\n") -> tuple[int, bytes, dict[str, str]]:
     """A reply in pieces with a pause after each: texts, or whole events as a server would write them."""
-    told = []
+    lines = []
     for event in events:
         piece = {"choices": [{"delta": {"content": event}}]} if isinstance(event, str) else event
-        told.append(f"data: {json.dumps(piece)}\n\n<pause>")
-    return 200, ("".join(told) + end).encode(), {"Content-Type": "text/event-stream; charset=utf-8"}
+        lines.append(f"data: {json.dumps(piece)}\n\n<pause>")
+    return 200, ("".join(lines) + end).encode(), {"Content-Type": "text/event-stream; charset=utf-8"}
 
 
 def call(text: str, **more: Any) -> dict[str, Any]:

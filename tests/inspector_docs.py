@@ -17,7 +17,7 @@ def tables() -> str:
     from webapp.reading.inspector.saving import TARGETS
 
     lines = ["", "| parameter | values | what it says |", "|---|---|---|"]
-    lines.append("| `q` | a phrase | A turn says it, as it stands, whatever its capitals. |")
+    lines.append("| `q` | a phrase | A turn says it, as it is written, in any case. |")
     for choice in CHOICES.values():
         values = ", ".join(f"`{value}`" for value in choice.values) or "a value"
         lines.append(f"| `{choice.name}` | {values}{'; several' if choice.many else ''} | {choice.help} |")

@@ -202,8 +202,8 @@ def test_the_web_has_few_rooms_on_the_floors_that_its_map_shows() -> None:
     graph = rooms_of_the_web()
     found, rooms = floors(graph), {name for name in graph if (ROOT / "webapp" / name).is_dir()}
     assert len(graph) <= 26 and max(found.values()) <= 12
-    told = re.findall(r"^\| (\d+) \| `webapp/(\w+)/` \|", (ROOT / "docs/architecture.md").read_text(), re.M)
-    assert {room: int(floor) for floor, room in told} == {room: found[room] for room in rooms}
+    rows = re.findall(r"^\| (\d+) \| `webapp/(\w+)/` \|", (ROOT / "docs/architecture.md").read_text(), re.M)
+    assert {room: int(floor) for floor, room in rows} == {room: found[room] for room in rooms}
 
 
 def test_floors_are_counted_from_below() -> None:

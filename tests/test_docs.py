@@ -101,9 +101,9 @@ def test_every_setting_is_documented() -> None:
         names |= set(re.findall(r"\bTILTYARD_[A-Z_]*[A-Z]\b", source))
         names |= set(re.findall(r'environ(?:\.get\(|\[)"([A-Z][A-Z_]+)"', source))
     assert len(names) > 40 and {"TILTYARD_DISK_RESERVE_MB", "TILTYARD_REWARD_MODELS", "HF_HOME"} <= names
-    told = page("settings.md")
+    documented = page("settings.md")
     unneeded = {"TOKENIZERS_PARALLELISM"}  # set for a child, not read
-    assert {name for name in names - unneeded if f"`{name}`" not in told} == set()
+    assert {name for name in names - unneeded if f"`{name}`" not in documented} == set()
 
 
 def test_the_page_of_options_is_current() -> None:
@@ -185,18 +185,18 @@ def rows_of(text: str, heading: str) -> list[list[str]]:
 
 def test_every_error_code_is_documented_with_its_boundary_and_what_it_does_to_a_run() -> None:
     """Fifteen codes were on no page."""
-    told = {row[0].strip("`"): row[1:3] for row in rows_of(page("errors.md"), "## Of runs and rollouts")}
+    documented = {row[0].strip("`"): row[1:3] for row in rows_of(page("errors.md"), "## Of runs and rollouts")}
     classes = {(c.code, c.boundary.value, "yes" if c.pauses else "no") for c in docs_code.error_classes()}
     written = {(code, boundary, "no") for code, boundary in docs_code.written_codes()}
     assert len(classes) > 20 and {"run_file", "lease_lost"} <= {code for code, _where, _pauses in classes}
     assert len(written) > 8 and {"trainer_died", "attempt_ended"} <= {code for code, _where, _pauses in written}
-    assert {code: [where, pauses] for code, where, pauses in written | classes} == told
+    assert {code: [where, pauses] for code, where, pauses in written | classes} == documented
 
 
 def test_every_code_of_the_api_the_sandbox_and_the_playground_is_documented() -> None:
     text = page("errors.md")
-    told = {row[0].strip("`") for row in rows_of(text, "## Answers of the API and of pages that scripts ask")}
-    assert told == set(MESSAGES)
+    documented = {row[0].strip("`") for row in rows_of(text, "## Answers of the API and of pages that scripts ask")}
+    assert documented == set(MESSAGES)
     others = {*SENTENCES, *PROBLEMS, *docs_code.first_words("PlayRefused"), "throttled", "journal_line"}
     others |= docs_code.first_words("FrameError")
     assert {code for code in others if f"`{code}`" not in text} == set()
@@ -208,8 +208,8 @@ def test_codes_of_rows_and_columns_are_documented() -> None:
 
 
 def test_the_codes_that_pause_are_listed_with_the_rule() -> None:
-    told = {row[0].strip("`") for row in rows_of(page("reliability.md"), "## One rule for failures")}
-    assert told == {found.code for found in docs_code.error_classes() if found.pauses}
+    documented = {row[0].strip("`") for row in rows_of(page("reliability.md"), "## One rule for failures")}
+    assert documented == {found.code for found in docs_code.error_classes() if found.pauses}
 
 
 def test_every_promise_names_tests_that_exist() -> None:
@@ -236,8 +236,8 @@ def test_no_promise_is_without_a_test() -> None:
 
 
 def test_the_way_back_is_written_as_it_is_tested() -> None:
-    told = re.findall(r"manage\.py migrate (\w+) (\w+)$", page("operations.md"), re.M)
-    assert told == list(RELEASE.items())
+    documented = re.findall(r"manage\.py migrate (\w+) (\w+)$", page("operations.md"), re.M)
+    assert documented == list(RELEASE.items())
 
 
 # --- the map ----------------------------------------------------------------------------------------------------------
@@ -287,11 +287,11 @@ def _defines(file: Path, word: str) -> bool:
 
 # --- addresses and command lines -------------------------------------------------------------------------------------
 def test_every_endpoint_of_the_api_is_documented_and_no_other() -> None:
-    told = set(re.findall(r"^\| ([A-Z]+) \| `(/[^`]+)` \|", page("api.md"), re.M))
+    documented = set(re.findall(r"^\| ([A-Z]+) \| `(/[^`]+)` \|", page("api.md"), re.M))
     paths = api.get_openapi_schema(path_prefix="/api/v1/")["paths"]
     served = {(method.upper(), path.removeprefix("/api/v1")) for path, all_of in paths.items() for method in all_of}
     assert len(served) > 20
-    assert told == served
+    assert documented == served
 
 
 def test_the_shape_of_errors_is_the_documented_one() -> None:

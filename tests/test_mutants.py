@@ -8,7 +8,7 @@ from tests.mutants.run import ROOT, function_of, good, settings_of, summary, tab
 
 
 @pytest.mark.parametrize("fault", table("planted.toml")["fault"], ids=lambda fault: fault["name"])
-def test_a_planted_fault_stands_once_in_its_module(fault: dict[str, str]) -> None:
+def test_a_planted_fault_fits_one_place_in_its_module(fault: dict[str, str]) -> None:
     """Else the fault would not be planted, and its tests would pass for no reason."""
     assert (ROOT / fault["module"]).read_text(encoding="utf-8").count(fault["was"]) == 1
     assert fault["was"] != fault["now"]

@@ -1,4 +1,4 @@
-"""The README's commands, run as they stand there. Slow: they install, and train to the end."""
+"""The README's commands, run as they are there. Slow: they install, and train to the end."""
 
 from __future__ import annotations
 

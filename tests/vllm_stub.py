@@ -21,7 +21,7 @@ Take = Callable[[Path], Any]
 
 
 def counting(body: dict[str, Any], _weights: Any) -> tuple[list[int], list[float]]:
-    """Ids that hang on prompt and seed alone, and end with the stop id."""
+    """Ids that depend on prompt and seed alone, and end with the stop id."""
     stop = body.get("stop_token_ids", [2])[0]
     ids = [(body["seed"] + len(body["prompt"]) + place) % 50 + 10 for place in range(3)]
     ids = [*ids, stop][: body["max_tokens"]]
@@ -56,7 +56,7 @@ class Stub:
         self.faults.setdefault(path, deque()).extend(faults)
 
     def restart(self) -> None:
-        """As a server that was started anew: no adapters, no version, its first weights."""
+        """As a server that was restarted: no adapters, no version, its first weights."""
         self.version, self.adapters, self.weights = "default", {}, None
 
     def paths(self, *without: str) -> list[str]:

@@ -84,7 +84,7 @@ def test_a_zoom_brings_the_points_that_were_thinned_away(trained: Any, page_for:
     assert "still=1" in page.url
 
 
-def test_over_hours_and_beside_a_run_that_was_rewarded_in_another_way(trained: Any, page_for: Any, bob: Any) -> None:
+def test_over_hours_and_next_to_a_run_that_was_rewarded_in_another_way(trained: Any, page_for: Any, bob: Any) -> None:
     run, same, other = trained("first"), trained("second"), trained("third", weight=2.0)
     page = page_for(bob)
     open_run(page, run)

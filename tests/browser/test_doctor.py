@@ -56,10 +56,10 @@ def test_why_did_reward_rise_while_success_did_not(fooled: Run, alice: User, pag
     row = page.locator("tr, li", has_text="fooled").first
     expect(row).to_contain_text("1 advisory")
     row.get_by_role("link", name="fooled").click()  # 1
-    told = page.locator("[data-code=over_optimisation]")
-    expect(told).to_contain_text("Reward rises, success does not")
-    expect(told.locator(".advisory-curve")).to_have_count(2)
-    told.get_by_role("link", name="Rollout").first.click()  # 2
+    advisory = page.locator("[data-code=over_optimisation]")
+    expect(advisory).to_contain_text("Reward rises, success does not")
+    expect(advisory.locator(".advisory-curve")).to_have_count(2)
+    advisory.get_by_role("link", name="Rollout").first.click()  # 2
     reward = page.locator("#reward")
     expect(reward.locator("tr[data-part=task_success] .num").first).to_have_text("0.00")
     expect(reward).to_contain_text("failed")

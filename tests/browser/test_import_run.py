@@ -1,4 +1,4 @@
-"""A real verl log and its rollouts are uploaded, read by a real worker, and stand on the run page."""
+"""A real verl log and its rollouts are uploaded, read by a real worker, and are shown on the run page."""
 
 from __future__ import annotations
 

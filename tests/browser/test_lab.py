@@ -155,7 +155,7 @@ def test_a_weight_is_moved_looked_at_saved_and_launched(
 
     alarm.locator("[data-evidence]").first.click()
     page.locator("#transcript .message").nth(1).wait_for()
-    assert "The <b>answer</b> is" in page.inner_text("#transcript")  # text, whatever was said
+    assert "The <b>answer</b> is" in page.inner_text("#transcript")  # text, not markup
     assert page.inner_text('[data-part="task_success"] b') in ("0.00", "1.00")
     page.click('[data-part="final_answer"]')
     assert desk.query()["component"] == ["final_answer"] and "rollout" in desk.query()

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 
 
-def told(run: Run, user: User) -> None:
+def notify(run: Run, user: User) -> None:
     event = Event.objects.create(
         project=run.project, kind="run_failed", key=str(run.pk), object_kind="runs.run", object_id=str(run.pk),
         subject=run.name, facts={}, state="spread",
@@ -33,7 +33,7 @@ def test_the_bell_counts_by_itself_and_leads_to_the_run(
     page.goto(f"/p/{project.slug}/")
     assert page.locator(".bell-count").count() == 0
     run = make_run(name="grpo-night")
-    told(run, alice)
+    notify(run, alice)
     page.locator(".bell-count", has_text="1").wait_for(timeout=45_000)  # asked for every 30 s
     page.locator("#bell").click()
     page.get_by_role("link", name="Run “grpo-night” failed").click()

@@ -39,7 +39,7 @@ def other_port() -> int:
 
 @pytest.fixture(scope="module")
 def site(django_db_setup: None, other_port: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """As everybody's, but one more address may be reached from it."""
+    """As all others', but one more address may be reached from it."""
     port, log = free_port(), tmp_path_factory.mktemp("site") / "log"
     argv = [
         sys.executable,
@@ -221,7 +221,7 @@ def test_it_works_on_a_phone_in_chinese_and_by_keyboard(
     assert table.problems == []
 
 
-def test_a_second_tab_is_told_why_it_may_not(
+def test_a_second_tab_shows_why_it_may_not(
     sit: Callable[..., Table], page_for: Callable[..., Any], bob: User, make_environment: Any, tools_server: str
 ) -> None:
     environment = make_environment(url=tools_server)
@@ -327,7 +327,7 @@ def test_every_environment_is_played_and_kept(
     assert table.problems == []
 
 
-def test_a_reward_s_page_tells_its_verdicts(
+def test_a_reward_s_page_shows_its_verdicts(
     page_for: Callable[..., Any], bob: User, project: Any, make_reward_spec: Callable[..., Any]
 ) -> None:
     talk = [

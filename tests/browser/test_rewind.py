@@ -79,7 +79,7 @@ def test_a_rollout_is_rewound_and_a_branch_played_to_its_score(
     assert table.problems == [] and Dataset.objects.filter(name="by hand").count() == 1
 
 
-def test_another_answer_stands_beside_the_recorded_one(played: Make, bob: User, page_for: Make) -> None:
+def test_another_answer_is_shown_next_to_the_recorded_one(played: Make, bob: User, page_for: Make) -> None:
     rollout = played()
     turn = Turn.objects.get(rollout=rollout, number=2)
     turn.messages[0]["content"] = "17"

@@ -78,7 +78,7 @@ def site(allowed: str, transactional_db: None, tmp_path: Path) -> Iterator[str]:
 
 @pytest.fixture
 def workers(allowed: str, transactional_db: None, tmp_path: Path) -> Iterator[None]:
-    """As everybody's, but they may reach the stub."""
+    """As all others', but they may reach the stub."""
     with celery_processes(tmp_path, TILTYARD_OUTBOUND_ALLOW=allowed):
         yield
 
@@ -189,8 +189,8 @@ def _same_figures_everywhere(way: Way, played: dict[str, Run]) -> None:
         assert lines[run.name] == pytest.approx(figure["value"])
         row = page.locator("#figures tbody tr", has_text=run.name).first
         assert row.locator("td.num").first.inner_text().split()[0] == percent(figure["value"])
-    told = page.locator("#verdicts li").all_inner_texts()
-    assert told == [verdict["text"] for verdict in found["verdicts"]] and len(told) == 3
+    texts = page.locator("#verdicts li").all_inner_texts()
+    assert texts == [verdict["text"] for verdict in found["verdicts"]] and len(texts) == 3
 
 
 def _specs_that_differ(way: Way) -> None:
@@ -311,8 +311,8 @@ def _share(way: Way, page_for: Callable[..., Page], project: Project) -> None:
     assert reader.goto(url).status == 200
     assert reader.locator("html").get_attribute("lang") == "zh-hans"
     assert reader.locator("h1").inner_text() == "week 47"
-    told = [percent(run.evaluation["figures"]["success"]["value"]) for run in _compared(way)]
-    assert reader.locator(".shared-figure").all_inner_texts() == told
+    percents = [percent(run.evaluation["figures"]["success"]["value"]) for run in _compared(way)]
+    assert reader.locator(".shared-figure").all_inner_texts() == percents
     assert reader.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
     assert not any(word in reader.content() for word in (KEY, "127.0.0.1:", "The answer is", "Compute "))
     assert reader.context.cookies() == []

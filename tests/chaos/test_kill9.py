@@ -165,7 +165,7 @@ def test_a_zombie_worker(house: House) -> None:
     _succeeded(house, follow, attempts=1)
 
 
-def test_a_worker_that_is_told_to_end_hands_its_run_back(house: House) -> None:
+def test_a_worker_that_is_asked_to_end_hands_its_run_back(house: House) -> None:
     """A deploy. The trainer is stopped, the run queued again, and the worker leaves by itself."""
     run = house.launch(SCRIPT, 80, save_every=5)
     trainer = house.reaches(run, 12)

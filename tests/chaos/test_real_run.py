@@ -97,7 +97,7 @@ def test_redis_and_postgres_restart_under_a_run(real_house: House) -> None:
     assert_exact(run)
 
 
-def test_a_trainer_killed_mid_run_goes_on_from_its_checkpoint(real_house: House) -> None:
+def test_a_trainer_killed_mid_run_continues_from_its_checkpoint(real_house: House) -> None:
     import os
     import signal
 

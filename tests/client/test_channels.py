@@ -59,7 +59,7 @@ def test_an_address_and_a_secret_come_from_the_environment(
     assert webhook_of(Channel.objects.get().pk) == Webhook(service.url(), "k3y")
 
 
-def test_what_is_missing_is_said_and_nothing_is_made(here: Tool, service: Service) -> None:
+def test_what_is_missing_is_reported_and_nothing_is_made(here: Tool, service: Service) -> None:
     refused(here(*ADD, input=""), "No address was given.", 2)
     refused(here(*ADD, "--with-secret", input=f"{service.url()}\n"), "No secret was given.", 2)
     assert here("notify", "channel", "add", "ops", "--kind", "json", input=service.url()).exit_code == 2
@@ -113,7 +113,7 @@ def test_a_paused_channel_is_used_again(here: Tool, ops: Channel) -> None:
     assert Channel.objects.get().paused_at is None
 
 
-def test_deleting_asks_unless_told_not_to(here: Tool, ops: Channel) -> None:
+def test_deleting_asks_unless_yes_is_given(here: Tool, ops: Channel) -> None:
     refused(here("notify", "channel", "delete", "ops", input="y\n"), "--yes", 2)
     assert Channel.objects.exists()
     assert here("notify", "channel", "delete", "ops", "--yes").stdout == "ops was deleted.\n"

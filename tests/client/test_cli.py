@@ -127,8 +127,8 @@ def test_metrics_of_an_ended_run_come_as_a_file(
         '"2","","1","reward","0.5"',
     ]
     (home / "there").mkdir()
-    told = tool("run", "export", "night-1", "--to", "tensorboard", "-o", "there").stdout
-    assert told.startswith("there/night-1-metrics.tensorboard.zip: 2 figures")
+    output = tool("run", "export", "night-1", "--to", "tensorboard", "-o", "there").stdout
+    assert output.startswith("there/night-1-metrics.tensorboard.zip: 2 figures")
     named = tool("run", "export", "night-1", "--to", "parquet", "--output", "curves.parquet")
     assert named.exit_code == 0 and (home / "curves.parquet").read_bytes()[:4] == b"PAR1"
     Run.objects.update(state="running")

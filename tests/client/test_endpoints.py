@@ -54,7 +54,7 @@ def test_a_key_comes_from_the_environment(here: Tool, stub: Stub, monkeypatch: p
     assert made["has_key"] and "key" not in made and key_of(Endpoint.objects.get().pk) == KEY
 
 
-def test_no_key_must_be_said(here: Tool, stub: Stub) -> None:
+def test_a_missing_key_must_be_stated(here: Tool, stub: Stub) -> None:
     refused(_add(here, stub, input=""), "--no-key", 2)
     assert not Endpoint.objects.exists()
     assert answered(_add(here, stub, "--no-key", "--json"))["has_key"] is False
@@ -82,7 +82,7 @@ def test_a_test_says_what_works(here: Tool, stub: Stub) -> None:
     assert call("x")["id"] == "c9"
 
 
-def test_deleting_asks_unless_told_not_to(here: Tool, stub: Stub) -> None:
+def test_deleting_asks_unless_yes_is_given(here: Tool, stub: Stub) -> None:
     assert _add(here, stub, "--no-key").exit_code == 0
     refused(here("endpoint", "delete", "gpt", input="y\n"), "--yes", 2)
     assert Endpoint.objects.exists()

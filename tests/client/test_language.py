@@ -41,7 +41,7 @@ def test_every_text_has_its_chinese() -> None:
     assert not problems, f"{len(problems)} problems; `make messages`, then translate:\n{shown}"
 
 
-def test_the_texts_are_found_wherever_they_stand() -> None:
+def test_the_texts_are_found_wherever_they_are() -> None:
     """Help of a group, a command, an argument, an option and typer's own; a state, a plural, a text in an exception."""
     found = {message.text for message in client_messages()}
     assert {

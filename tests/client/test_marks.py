@@ -65,16 +65,20 @@ def test_what_the_doctor_found(tool: Tool, make_run: Any) -> None:
     evidence = {"curves": [], "rollouts": [], "figures": figures}
     Advisory.objects.create(run=run, code="kl_spike", first=10, last=12, evidence=evidence)
     Advisory.objects.create(run=run, code="stall", first=3, last=4, open=False, evidence=evidence)
-    told = tool("run", "advisories", "night-1")
-    assert told.exit_code == 5 and "KL spike (since step 10)" in told.stdout and "steps 3 to 4, over" in told.stdout
-    assert "Checkpoint before it: step 8." in told.stdout
+    listing = tool("run", "advisories", "night-1")
+    assert (
+        listing.exit_code == 5
+        and "KL spike (since step 10)" in listing.stdout
+        and "steps 3 to 4, over" in listing.stdout
+    )
+    assert "Checkpoint before it: step 8." in listing.stdout
     assert [row["code"] for row in json.loads(tool("run", "advisories", "night-1", "--json").stdout)] == [
         "kl_spike",
         "stall",
     ]
 
 
-def test_a_child_goes_on_from_a_checkpoint(tool: Tool, parent: Run) -> None:
+def test_a_child_continues_from_a_checkpoint(tool: Tool, parent: Run) -> None:
     sent = ("run", "clone", "warm", "--name", "again", "--set", "optim.learning_rate=1e-7", "--json")
     child = Run.objects.get(pk=answered(tool(*sent, "--step", "4"))["id"])
     assert (child.parent, child.resume_step, child.config["optim"]["learning_rate"]) == (parent, 4, 1e-7)

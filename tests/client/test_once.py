@@ -94,7 +94,7 @@ def test_it_gives_up(answering: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(heard) > 1
 
 
-def test_it_waits_as_long_as_it_is_told(answering: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_waits_as_long_as_it_is_asked(answering: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     slept: list[float] = []
     monkeypatch.setattr("tiltyard_client.connection.time.sleep", slept.append)
     site, _heard = answering((409, IN_PROGRESS[1], "7"), (409, IN_PROGRESS[1], "soon"), DONE)

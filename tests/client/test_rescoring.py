@@ -53,7 +53,7 @@ def test_it_waits_and_then_compares(tool: Tool, two: list[Run], spec: Maker) -> 
     assert Rescoring.objects.count() == 1  # the second time nothing lacks
 
 
-def test_what_it_cannot_do_is_said(tool: Tool, two: list[Run], spec: Maker) -> None:
+def test_what_it_cannot_do_is_reported(tool: Tool, two: list[Run], spec: Maker) -> None:
     refused(tool("compare", "a", "b", "--rescore"), "--rescore needs --spec", 2)
     judge = {"name": "judge", "weight": 1.0, "params": {"url": "http://127.0.0.1:9/v1", "model": "gpt-oss"}}
     refused(tool("compare", "a", "b", "--spec", spec(judge), "--rescore"), "--yes confirms it", 2)

@@ -27,7 +27,7 @@ def _by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("webapp.engine.history._send_message", lambda row: False)
 
 
-def test_a_contestant_goes_on_and_its_branches_are_listed(
+def test_a_contestant_continues_and_its_branches_are_listed(
     tool: Tool, played: Make, make_endpoint: Make, stub: Stub
 ) -> None:
     make_endpoint()

@@ -89,7 +89,7 @@ def test_a_push_is_asked_for_and_left(here: Tool, small: RegisteredModel) -> Non
     refused(here("model", "push", "small", "team/small", "--yes"), "It is being pushed already.")
 
 
-def test_weights_leave_only_if_somebody_says_so(here: Tool, small: RegisteredModel, settings: Any) -> None:
+def test_weights_leave_only_if_the_caller_says_so(here: Tool, small: RegisteredModel, settings: Any) -> None:
     refused(here("model", "push", "small", "team/small", input="y\n"), "--yes", 2)
     refused(here("model", "push", "small", "small", "-y"), "Write the name as owner/name")
     refused(here("model", "push", "nothing", "team/small", "-y"), "There is no model 'nothing' in joust.")
@@ -118,7 +118,7 @@ def test_a_run_is_imported_and_its_page_is_printed(here: Tool, log: Path, meanwh
     assert [item["name"] for item in RunImport.objects.get().files] == ["train.log", "more.jsonl"]
 
 
-def test_the_same_run_is_told_to_be_there(here: Tool, log: Path, meanwhile: Meanwhile) -> None:
+def test_the_same_run_is_reported_to_be_there(here: Tool, log: Path, meanwhile: Meanwhile) -> None:
     for sentence in ("train: imported, 2 steps", "train: was imported before, 2 steps"):
         meanwhile(lambda: done(RunImport.objects.order_by("-created_at")[0]))
         assert here("run", "import", str(log)).stdout.startswith(sentence)

@@ -43,7 +43,7 @@ def _run(seq: int, step: int, state: str = "running") -> Json:
     return {"seq": seq, "step": step, "state": state}
 
 
-def test_it_goes_on_from_what_it_has_seen(asked: Any) -> None:
+def test_it_continues_from_what_it_has_seen(asked: Any) -> None:
     runs = [_run(5, 1), _run(5, 1), _run(9, 2), _run(12, 2, "succeeded")]
     site, heard = asked(*runs)
     assert list(site.watch("r", every_s=0)) == [runs[0], runs[2], runs[3]], "what has not changed is not told again"
@@ -72,7 +72,7 @@ def test_it_outlives_a_site_that_is_away_or_full(asked: Any, away: Exception, mo
         list(site.watch("r", every_s=0))
 
 
-def test_it_comes_back_when_it_is_told_to(asked: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_comes_back_when_it_is_asked_to(asked: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     slept: list[float] = []
     monkeypatch.setattr("tiltyard_client.api.time.sleep", slept.append)
     site, _heard = asked(Refused(429, "rate_limited", "too many", wait_s=5.0), _run(5, 1), _run(9, 2, "failed"))
@@ -86,25 +86,25 @@ def test_another_refusal_ends_it(asked: Any) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_at_a_real_site_it_is_told_as_soon_as_it_happens(site: str, bob: User, make_run: Any) -> None:
+def test_at_a_real_site_it_is_reported_as_soon_as_it_happens(site: str, bob: User, make_run: Any) -> None:
     run = make_run(state="running", attempt=1, step=1)
     _token, text = token_create(user=bob, name="laptop", role="viewer")
-    told: list[tuple[float, Json]] = []
+    reports: list[tuple[float, Json]] = []
 
     def watch() -> None:
         for seen in Tiltyard(site, text).watch(str(run.pk), every_s=0):
-            told.append((time.monotonic(), seen))
+            reports.append((time.monotonic(), seen))
 
     watcher = threading.Thread(target=watch)
     watcher.start()
-    _until(lambda: len(told) == 1)
+    _until(lambda: len(reports) == 1)
     Run.objects.filter(pk=run.pk).update(step=2)
     event_add(run.pk, "phase", {"phase": "generating", "step": 2}, attempt=1)
-    _until(lambda: told[-1][1]["step"] == 2)
+    _until(lambda: reports[-1][1]["step"] == 2)
     Run.objects.filter(pk=run.pk).update(state="succeeded")
     event_add(run.pk, "state", {"from": "running", "to": "succeeded", "reason": None, "error": None}, attempt=1)
     watcher.join(20)
-    assert not watcher.is_alive() and told[-1][1]["state"] == "succeeded"
+    assert not watcher.is_alive() and reports[-1][1]["state"] == "succeeded"
 
 
 def _until(check: Callable[[], bool]) -> None:

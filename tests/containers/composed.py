@@ -95,7 +95,7 @@ class Composed:
         return done.stdout
 
     def typed(self, lines: str, folder: Path) -> str:
-        """Lines of a page in an operator's shell, as they stand there but for where compose finds its files."""
+        """Lines of a page in an operator's shell, as they are there but for where compose finds its files."""
         lines = lines.replace("docker compose ", f"{shlex.join(self._argv)} ")
         done = subprocess.run(
             ["sh", "-euc", lines], cwd=folder, env=self.env, capture_output=True, text=True, timeout=COMMAND_LIMIT_S

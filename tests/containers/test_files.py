@@ -106,7 +106,7 @@ def test_trainers_have_time_to_save() -> None:
         assert SERVICES[name]["stop_grace_period"] == SERVICES["worker"]["stop_grace_period"]
 
 
-def test_endpoints_are_asked_beside_whatever_trains() -> None:
+def test_endpoints_are_asked_while_a_run_trains() -> None:
     """An evaluation that needs no device waited for the one that a training run had. In both profiles."""
     asking, running = SERVICES["worker-endpoint"], SERVICES["worker"]
     assert "profiles" not in asking and "deploy" not in asking
@@ -324,7 +324,7 @@ def test_what_an_image_takes_in_is_enough_to_start(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr.decode()[-500:]
 
 
-def test_the_site_runs_as_nobody_in_particular_and_installs_before_it_copies_code() -> None:
+def test_the_site_runs_as_an_unprivileged_user_and_installs_before_it_copies_code() -> None:
     text = (ROOT / "Dockerfile").read_text()
     final = text.rpartition("\nFROM ")[2]
     assert "\nUSER 10001\n" in final and "HEALTHCHECK" in final

@@ -34,7 +34,7 @@ def test_it_makes_each_secret_once(tmp_path: Path) -> None:
     assert (tmp_path / ".env").read_text() == first
 
 
-def test_what_stands_there_stays(tmp_path: Path) -> None:
+def test_what_is_there_stays(tmp_path: Path) -> None:
     before = "# ours\nexport POSTGRES_PASSWORD='mine'\nTILTYARD_PORT=9000\nCOMPOSE_PROFILES=\nREDIS_PASSWORD="
     (tmp_path / ".env").write_text(before)
     (tmp_path / ".env").chmod(0o644)

@@ -69,7 +69,7 @@ def proxied(
             yield origin
 
 
-def test_a_proxy_passes_people_on_and_nobody_chooses_an_address(proxied: str) -> None:
+def test_a_proxy_passes_people_on_and_no_client_chooses_its_address(proxied: str) -> None:
     with httpx.Client(base_url=proxied) as browser:
         page = browser.get("/login/")
         token = page.text.split('name="csrfmiddlewaretoken" value="')[1].split('"')[0]

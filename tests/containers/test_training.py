@@ -147,7 +147,7 @@ def test_an_environment_reaches_neither_the_database_nor_the_world(composed: Com
     assert composed.run("exec", "-T", name, "python", "-c", probe).strip() == "10001 [False, False, False, False] False"
 
 
-def test_a_server_without_the_token_answers_nobody(composed: Composed) -> None:
+def test_a_server_without_the_token_refuses_every_request(composed: Composed) -> None:
     ask = (
         "import urllib.request as r, urllib.error as e\n"
         "try: r.urlopen('http://webshop:8104/validate', timeout=20)\n"

@@ -137,4 +137,4 @@ def test_parsing_warns_about_nothing(recwarn: pytest.WarningsRecorder) -> None:
     for expression in HOSTILE:
         with pytest.raises(CalculatorError):
             calculate(expression)
-    assert [told for told in recwarn.list if told.filename == "<unknown>"] == []
+    assert [warning for warning in recwarn.list if warning.filename == "<unknown>"] == []

@@ -179,7 +179,7 @@ def test_a_large_body_in_one_piece_with_its_head_is_read(quick: Server) -> None:
         assert b'"result":{}' in answer
 
 
-def test_a_client_that_keeps_its_connection_goes_on(quick: Server) -> None:
+def test_a_client_that_keeps_its_connection_continues(quick: Server) -> None:
     with closing(http.client.HTTPConnection("127.0.0.1", quick.port, timeout=5)) as peer:
         peer.connect()
         used = peer.sock

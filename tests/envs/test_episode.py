@@ -98,7 +98,7 @@ def test_each_call_gets_its_message_and_the_fourth_an_error() -> None:
     assert not observation.done
 
 
-def test_parse_error_is_answered_and_the_episode_goes_on() -> None:
+def test_parse_error_is_answered_and_the_episode_continues() -> None:
     environment = started(language="zh")
     observation = environment.step(StepRequest(message="<tool_call>{", parse_error="JSON 不完整"))
     assert not observation.done
@@ -106,7 +106,7 @@ def test_parse_error_is_answered_and_the_episode_goes_on() -> None:
     assert finish(environment, "1053").reward == 1.0
 
 
-def test_parse_error_beside_a_good_call_answers_both() -> None:
+def test_parse_error_next_to_a_good_call_answers_both() -> None:
     observation = started().step(StepRequest(tool_calls=[CALCULATOR], parse_error="the second call is not JSON"))
     assert [message.content for message in observation.messages] == [
         "1053",

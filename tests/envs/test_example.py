@@ -54,7 +54,7 @@ def test_it_is_short() -> None:
     assert len(lines) < MAX_LINES, len(lines)
 
 
-def test_it_tells_who_it_is_and_proves_itself(example: Server) -> None:
+def test_it_says_who_it_is_and_proves_itself(example: Server) -> None:
     health = check_health(EnvironmentConfig(name="guessing", url=f"http://127.0.0.1:{example.port}"))
     assert (health.name, health.slots, health.deterministic) == ("guessing", 512, True)
     status, body = http(example, "/validate")

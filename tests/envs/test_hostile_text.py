@@ -1,6 +1,6 @@
 """What a policy writes in its worst moments costs every server milliseconds, and twice as much of it twice as long.
 
-Texts are read on the event loop, for everybody. A quadratic search in one of them froze the server for minutes.
+Texts are read on the event loop, for all clients. A quadratic search in one of them froze the server for minutes.
 """
 
 from __future__ import annotations

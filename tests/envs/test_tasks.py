@@ -66,7 +66,7 @@ def test_a_longer_series_starts_with_the_shorter_one() -> None:
     assert [task.row for task in generate_tasks(20, seed=4)] != long
 
 
-def test_easy_arguments_stand_verbatim_in_the_question() -> None:
+def test_easy_arguments_are_verbatim_in_the_question() -> None:
     for seed in range(300):
         for language in ("en", "zh"):
             task = draw_task(seed, language)

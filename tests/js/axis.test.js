@@ -26,7 +26,7 @@ test("an axis begins at zero, is straight between what is known, and goes on as 
   );
 });
 
-test("marks and bands go where their steps stand, and what spans the chart stays", () => {
+test("marks and bands go where their steps are, and what spans the chart stays", () => {
   const parts = [
     { x0: 10, x1: 20, y0: 0 },
     { xref: "paper", x0: 0, x1: 1 },
@@ -64,7 +64,7 @@ test("the band is one deviation around the line, where one is known", () => {
   assert.deepEqual(bandTraces(line, { ...spread, x: [], y: [] }, "#000000"), []);
 });
 
-test("checkpoints and evaluations stand along the lower edge", () => {
+test("checkpoints and evaluations are along the lower edge", () => {
   const marks = stepMarks([10, 20], [40], hours, "#111111");
   assert.deepEqual(
     marks.map((mark) => [mark.marker.symbol, mark.x]),

@@ -63,7 +63,7 @@ test("answers to an edited turn keep nobody waiting", () => {
   assert.equal(state.busy, false);
 });
 
-test("tries stand in the order in which they were drawn", () => {
+test("tries are in the order in which they were drawn", () => {
   const state = new ChatState();
   const tries = [answer("second", "a", { number: 1 }), answer("first", "a"), answer("other", "a", { contestant: 1 })];
   state.apply(frame("chat", 1, [turn("a", 0)], tries));
@@ -99,7 +99,7 @@ test("calls stand with what answered them, and what nobody answered stays open",
   assert.equal(cards.at(-1)?.growing, true);
 });
 
-test("what an answer waits for is said with the seconds that passed since the frame", () => {
+test("what an answer waits for is shown with the seconds that passed since the frame", () => {
   const time = (/** @type {number} */ seconds) => `${seconds} s`;
   const wait = { seconds: 4.2, before: 2, why: "busy", at: 1000 };
   assert.deepEqual(waitWords(wait, time, 3500), { key: "chat.wait.busy", values: { t: "6 s", n: 2 } });

@@ -5,7 +5,7 @@ import { fits } from "../../static/js/lib/find.js";
 
 const text = "post /runs/{run_id}/clone make a run with the config of this one runs";
 
-test("every word must stand somewhere, in any order and case", () => {
+test("every word must be somewhere, in any order and case", () => {
   assert.equal(fits(text, "CLONE post"), true);
   assert.equal(fits(text, "clone delete"), false);
   assert.equal(fits(text, "runs/{run_id}"), true);

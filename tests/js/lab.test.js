@@ -104,7 +104,7 @@ test("spans count code points, may overlap, and never lose text", () => {
   assert.deepEqual(segments("ab", [{ start: 0, end: 0, name: "x", note: "" }, { start: 1, end: 99, name: "y", note: "" }]).map((piece) => piece.names), [[], ["y"]]); // prettier-ignore
 });
 
-test("what is said of several messages is said once", () => {
+test("what holds for several messages is shown once", () => {
   const spans = [{ message: 4, note: "no" }, { message: 2, note: "no" }, { message: 2, note: "no" }, { message: 3, note: "" }]; // prettier-ignore
   assert.deepEqual(notesOf(spans), [{ note: "no", messages: [2, 4] }, { note: "", messages: [3] }]); // prettier-ignore
 });

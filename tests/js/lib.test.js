@@ -147,7 +147,7 @@ test("rollouts are grouped and counted", () => {
   assert.equal(modelTurns(turns), 1);
 });
 
-test("events are said in one line, in the words of the page", () => {
+test("events are shown in one line, in the words of the page", () => {
   const catalogue = {
     "state.queued": "等待中",
     "state.preparing": "准备中",

@@ -43,7 +43,7 @@ test("a setting of which one seed says nothing has no band", () => {
   assert.deepEqual(bandOf([]).x, []);
 });
 
-test("runs of one setting stand together, in the order of their first", () => {
+test("runs of one setting are together, in the order of their first", () => {
   const runs = [2, 0, 2, 1].map((setting, number) => ({ ...run, setting, number }));
   assert.deepEqual(
     bySetting(runs).map((group) => group.map((one) => one.number)),

@@ -169,7 +169,7 @@ test("a step watched from its beginning is whole, an old one that changes is not
   assert.ok(!state.whole.has(3));
 });
 
-test("turns stand in order of number", () => {
+test("turns are in order of number", () => {
   const state = emptyState();
   const turn = (/** @type {number} */ number) => ({
     rollout: "a",

@@ -15,7 +15,7 @@ test("a handle at its end bounds nothing, and handles that crossed have changed 
   assert.deepEqual(boundsOf({ low: 7, high: 7 }, all), { from: "7", to: "7" });
 });
 
-test("the handles stand where the typed bounds are, inside the run's steps", () => {
+test("the handles are where the typed bounds are, inside the run's steps", () => {
   assert.deepEqual(handlesOf(none, all), { low: 1, high: 60 });
   assert.deepEqual(handlesOf({ ...none, from: "10", to: "20" }, all), { low: 10, high: 20 });
   assert.deepEqual(handlesOf({ ...none, below: "20" }, all), { low: 1, high: 19 });

@@ -135,8 +135,8 @@ class Job:
             lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
             return {"module": module, "failed": "\n".join(lines[-30:])}
         found = json.loads(result.read_text(encoding="utf-8"))
-        told = summary(module, found["judged"]) | {"possible": found["possible"], "sampled": sample > 0}
-        return told | {"seconds": round(time.monotonic() - began)}
+        counts = summary(module, found["judged"]) | {"possible": found["possible"], "sampled": sample > 0}
+        return counts | {"seconds": round(time.monotonic() - began)}
 
     def planted(self, fault: dict[str, Any], tests: list[str]) -> dict[str, Any]:
         """Plant one fault of ``planted.toml``; its tests must fail."""

@@ -23,10 +23,10 @@ UNAUDITED = {
     "site/people/<uuid:pk>/active/": "an administrator's; tests/security/test_logins.py looks at its row",
     "site/tokens/<uuid:pk>/revoke/": "an administrator's; tests/webapp/people/teams/test_token_ends.py has its row",
     "tokens/": "asks for the password first; tests/webapp/people/teams/test_tokens.py looks at its row",
-    "deletions/<uuid:pk>/retry/": "goes on with a deletion whose row stands already",
+    "deletions/<uuid:pk>/retry/": "continues a deletion whose row is there already",
     "notifications/read/": "marks the person's own list",
     "notifications/<int:pk>/read/": "marks the person's own list",
-    "notifications/settings/": "what the person themself is told",
+    "notifications/settings/": "what the person themself is notified of",
     "notifications/settings/mail/": "sends the person a mail",
     PROJECT + "settings/channels/" + OWN_PK + "test/": "posts a test message and changes nothing",
     API + "notifications/read": "marks the person's own list",
@@ -35,13 +35,13 @@ UNAUDITED = {
     "language/": "a cookie of the person's own",
     "theme/": "a cookie of the person's own",
     PROJECT + "runs/columns/": "what one person's own list shows",
-    PROJECT + "runs/" + OWN_PK + "star/": "a person's own, which nobody else sees",
+    PROJECT + "runs/" + OWN_PK + "star/": "a person's own, which no other person sees",
     API + "runs/<uuidstr:run_id>/star": "as the page's",
     PROJECT + "runs/new/preflight/": "checks, and changes nothing",
     PROJECT + "runs/new/memory/": "works a figure out, and changes nothing",
     PROJECT + "runs/new/rendered/of-form/": "leads to a page, and changes nothing",
     API + "projects/<slug:slug>/memory": "works a figure out, and changes nothing",
-    API + "rollouts/<uuidstr:rollout_id>/branches": "keeps an episode beside the rollout, and changes nothing",
+    API + "rollouts/<uuidstr:rollout_id>/branches": "keeps an episode next to the rollout, and changes nothing",
     PROJECT + "rollouts/" + OWN_PK + "branches/new/": "as over the API",
     API + "rollouts/<uuidstr:rollout_id>/rewind": "plays turns again on a session of its own, and changes nothing",
     PROJECT + "runs/new/yaml/": "turns a form into text and back",
@@ -50,9 +50,9 @@ UNAUDITED = {
     PROJECT + "rewards/lab/" + OWN_PK + "score/": "computes what the page shows",
     PROJECT + "rewards/lab/" + OWN_PK + "rollouts/<uuid:rollout>/": "reads one rollout",
     PROJECT + "environments/" + OWN_PK + "check/": "asks a server how it is",
-    PROJECT + "compare/saved/" + OWN_PK + "comments/": "a comment stands under its author's name",
+    PROJECT + "compare/saved/" + OWN_PK + "comments/": "a comment is shown under its author's name",
     PROJECT + "compare/comments/" + OWN_PK + "edit/": "an author's own words, marked as edited",
-    API + "comparisons/<uuidstr:comparison_id>/comments": "a comment stands under its author's name",
+    API + "comparisons/<uuidstr:comparison_id>/comments": "a comment is shown under its author's name",
     PROJECT + "endpoints/" + OWN_PK + "test/": "asks a server how it is",
     API + "endpoints/<uuidstr:endpoint_id>/test": "asks a server how it is",
     API + "projects/<slug:slug>/preflight": "checks, and changes nothing",
@@ -69,7 +69,7 @@ UNAUDITED |= {
     API + "vote-rounds/<uuidstr:round_id>/undo": "as on the page",
 }
 UNAUDITED |= {
-    API + f"chats/<uuidstr:chat_id>/{act}": "stands in the chat itself, by whom and when"
+    API + f"chats/<uuidstr:chat_id>/{act}": "is shown in the chat itself, by whom and when"
     for act in ("messages", "again", "stop")
 }
 UNAUDITED[API + "chats/<uuidstr:chat_id>/save"] = "refused while nothing was answered"

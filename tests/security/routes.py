@@ -17,9 +17,9 @@ class Who(Enum):
     READ = "read"  # viewers, editors and owners of the project's team
     WRITE = "write"  # editors and owners
     OWN = "own"  # owners
-    ANY_OWNER = "any owner"  # owners of whatever team
-    ADMIN = "admin"  # administrators of the installation: nobody of the cast
-    NOBODY = "nobody"  # an address that does not exist
+    ANY_OWNER = "any owner"  # owners of any team
+    ADMIN = "admin"  # administrators of the installation: none of the cast
+    ABSENT = "absent"  # an address that does not exist
 
 
 READ, WRITE = {"GET": Who.READ}, {"POST": Who.WRITE}
@@ -324,7 +324,7 @@ TABLE: dict[str, dict[str, Who]] = {
     API + "projects/<slug:slug>/channels": {"GET": Who.READ, "POST": Who.OWN},
     API + "channels/<uuidstr:channel_id>": {"PATCH": Who.OWN, "DELETE": Who.OWN},
     **{API + f"channels/<uuidstr:channel_id>/{act}": {"POST": Who.OWN} for act in ("test", "resume")},
-    API + "^": dict.fromkeys(("GET", "POST", "PUT", "PATCH", "DELETE"), Who.NOBODY),
+    API + "^": dict.fromkeys(("GET", "POST", "PUT", "PATCH", "DELETE"), Who.ABSENT),
 }
 # Operations that take files: sent as a form.
 FILES = {API + "projects/<slug:slug>/datasets", API + "projects/<slug:slug>/runs/import"}
@@ -386,7 +386,7 @@ SOCKETS: dict[str, Who] = {
     "ws/environments/<uuid:environment_id>/play/": Who.WRITE,
     "ws/rollouts/<uuid:rollout_id>/rewind/": Who.WRITE,
     "ws/chats/<uuid:chat_id>/": Who.READ,
-    "": Who.NOBODY,
+    "": Who.ABSENT,
 }
 
 

@@ -27,7 +27,7 @@ from webapp.runs.rollouts.models import Rollout
 
 __all__ = ["config", "objects", "trainer"]
 UNSAFE = sorted(
-    route for route, methods in TABLE.items() if set(methods) - {"GET"} and Who.NOBODY not in methods.values()
+    route for route, methods in TABLE.items() if set(methods) - {"GET"} and Who.ABSENT not in methods.values()
 )
 
 

@@ -55,7 +55,7 @@ ALLOWED = {
     Who.LOGIN: {"alice", "bob", "rita", "charlie"},
     Who.ANYONE: {"alice", "bob", "rita", "charlie", None},
     Who.ADMIN: set(),
-    Who.NOBODY: set(),
+    Who.ABSENT: set(),
 }
 ROUTES = sorted(set(routes()))
 
@@ -198,7 +198,7 @@ def _endpoint(project: Project) -> Endpoint:
 
 
 def _ballot(run: Run) -> Ballot:
-    """The only one of an open round of nobody's, in which the whole team has voted."""
+    """The only one of an open round without a creator, in which the whole team has voted."""
     made = VoteRound.objects.create(project=run.project, name="round", seed=1)
     who = [RoundContestant.objects.create(round=made, number=n, run=run, name="c") for n in range(2)]
     ids = {"first_rollout": uuid.uuid4(), "second_rollout": uuid.uuid4()}
@@ -319,8 +319,8 @@ def _verdict(response: Any, who: Who | None, persona: str | None, is_api: bool) 
     if persona is None:
         return "" if (status == 401 if is_api else to_login) else "expected the login page, or 401 of the API"
     if who is Who.HOLDER:
-        return "" if status == 404 else "somebody else's must be 404"
-    if (persona == "charlie" and who not in (Who.ANY_OWNER, Who.ADMIN)) or who is Who.NOBODY:
+        return "" if status == 404 else "another person's must be 404"
+    if (persona == "charlie" and who not in (Who.ANY_OWNER, Who.ADMIN)) or who is Who.ABSENT:
         return "" if status == 404 else "a stranger must get 404"
     return "" if status == 403 else "expected 403"
 
@@ -389,6 +389,6 @@ async def test_sockets(
     await socket.wait(timeout=10)
     assert connected == (persona in ALLOWED[SOCKETS[route]])
     if not connected:
-        nobody = SOCKETS[route] is Who.NOBODY
-        member = persona == "rita" and not nobody
-        assert code == (4401 if persona is None and not nobody else 4403 if member else 4404)
+        absent = SOCKETS[route] is Who.ABSENT
+        member = persona == "rita" and not absent
+        assert code == (4401 if persona is None and not absent else 4403 if member else 4404)

@@ -151,7 +151,7 @@ async def test_a_token_that_may_not_write_here_sends_little(
 
 
 def test_every_upload_route_exists_below_a_project() -> None:
-    """A name that no address has would let nobody upload, in silence."""
+    """A name that no address has would let no person upload, in silence."""
     names: dict[str, str] = {}
 
     def walk(patterns: Any, before: str = "") -> None:

@@ -18,7 +18,7 @@ PRIVATE = {"private, no-store", "max-age=0, no-cache, no-store, must-revalidate,
 
 def test_no_cache_keeps_what_a_person_was_shown(cast: dict[str | None, Client], objects: dict[str, Any]) -> None:  # noqa: F811
     kept, downloads = [], set()
-    for route in (found for found in ROUTES if TABLE[found].get("GET") not in (None, Who.ANYONE, Who.NOBODY)):
+    for route in (found for found in ROUTES if TABLE[found].get("GET") not in (None, Who.ANYONE, Who.ABSENT)):
         answer = cast["alice"].get(_address(route, objects))
         if answer.get("Content-Disposition", "").startswith("attachment"):
             downloads.add(answer["Cache-Control"])
@@ -36,7 +36,7 @@ def test_answers_to_a_token_are_kept_nowhere(
     assert answer["Cache-Control"] == "private, no-store"
 
 
-def test_what_nobody_is_behind_may_be_kept(client_for: Callable[..., Client]) -> None:
+def test_public_answers_may_be_cached(client_for: Callable[..., Client]) -> None:
     assert client_for(None).get("/api/v1/openapi.json")["Cache-Control"] == "public, max-age=300"
     assert "no-store" not in client_for(None).get("/static/css/tokens.css").get("Cache-Control", "")
 

@@ -31,8 +31,8 @@ pytestmark = pytest.mark.django_db
 Clients = Callable[..., Client]
 PASSWORD = "correct horse battery staple"
 SECURITY = Path(__file__).resolve().parents[2] / "SECURITY.md"
-# Which rows of the audit tell of a dangerous act: whatever leaves one asks first.
-TOLD: dict[Act, set[str]] = {
+# Which rows of the audit record a dangerous act: each act that leaves one asks first.
+ROWS: dict[Act, set[str]] = {
     Act.TOKEN: {"token_made"},
     Act.MACHINE: {"machine_added"},
     Act.MAIL: {"mail_set"},
@@ -52,7 +52,7 @@ TOLD: dict[Act, set[str]] = {
     Act.DELETE_DATASET: {"dataset_deleted"},
     Act.DELETE_MODEL: {"model_deleted"},
 }
-DANGEROUS = set[str]().union(*TOLD.values())
+DANGEROUS = set[str]().union(*ROWS.values())
 SENT = sorted(route for route, act in ACTS.items() if act.action in DANGEROUS)
 DELETED = sorted(route for route, action in DELETES.items() if action in DANGEROUS)
 KEYED = {"url": "https://93.184.216.34/v1", "model": "m", "key": "sk-canary"}
@@ -77,7 +77,7 @@ MORE: list[tuple[str, str, dict[str, Any]]] = [
 def test_the_list_of_security_md_is_the_list_of_the_code() -> None:
     listed = SECURITY.read_text().split("<!-- the acts of webapp/people/teams/sudo.py -->\n")[1].split("\n\n")[0]
     assert listed.splitlines() == [f"- {act.label}" for act in Act]
-    assert set(TOLD) == set(Act) and len(SENT) == 25 and len(DELETED) == 5
+    assert set(ROWS) == set(Act) and len(SENT) == 25 and len(DELETED) == 5
 
 
 def _refused(answer: Any, is_api: bool) -> None:
@@ -184,7 +184,7 @@ def _fields(page: str) -> dict[str, str]:
     return {name: html.unescape(value) for name, value in found if "csrf" not in name}
 
 
-def test_after_the_password_the_act_goes_on_with_what_was_typed(
+def test_after_the_password_the_act_continues_with_what_was_typed(
     alice: User, make_run: Any, project: Project, client_for: Clients
 ) -> None:
     run = make_run(state="succeeded", name="lance (1)")
@@ -194,7 +194,7 @@ def test_after_the_password_the_act_goes_on_with_what_was_typed(
     assert client.post("/confirm/", {"password": "wrong", "next": address}).status_code == 422
     page = client.post("/confirm/", {"password": PASSWORD, "next": address}).content.decode()
     assert "You were about to delete a run." in page and f'action="{address}"' in page
-    assert "<li><code>name</code>: lance (1)</li>" in page, "nobody goes on with what they do not see"
+    assert "<li><code>name</code>: lance (1)</li>" in page, "a person continues only with what they see"
     assert _fields(page) == {"name": "lance (1)"} and Run.objects.filter(pk=run.pk).exists()
     assert client.post(address, _fields(page)).status_code == 302 and not Run.objects.filter(pk=run.pk).exists()
     assert client.post("/confirm/", {"password": PASSWORD, "next": address})["Location"] == address, "it waits no more"
@@ -250,12 +250,12 @@ def test_htmx_and_scripts_of_pages_get_an_answer_that_they_can_use(
     client, address = client_for(alice, old=True), _role(project, bob)
     moved = client.post(address, {"role": "owner"}, headers={"HX-Request": "true"})
     assert (moved.status_code, moved["HX-Redirect"]) == (200, "/confirm/?next=%2Fp%2Fjoust%2Fsettings%2F")
-    told = client.post(address, {"role": "owner"}, headers={"Accept": "application/json"})
-    assert (told.status_code, told.json()["code"]) == (403, "confirm_first") and told.json()["request_id"]
+    refused = client.post(address, {"role": "owner"}, headers={"Accept": "application/json"})
+    assert (refused.status_code, refused.json()["code"]) == (403, "confirm_first") and refused.json()["request_id"]
     assert Membership.objects.get(user=bob).role == Role.EDITOR
 
 
-def test_somebody_else_in_the_same_browser_goes_on_with_nothing(
+def test_another_person_in_the_same_browser_continues_with_nothing(
     alice: User, bob: User, project: Project, client_for: Clients
 ) -> None:
     client = client_for(alice, old=True)

@@ -62,7 +62,7 @@ def closed(line: socket.socket, within_s: float) -> bool:
 
 
 @pytest.mark.parametrize("said", [b"", b"GET / HTTP/1.1\r\nHost: localhost\r\nX-Half"], ids=["silent", "half a head"])
-def test_idle_connections_keep_nobody_out(web: int, descriptors: None, said: bytes) -> None:
+def test_idle_connections_keep_no_visitor_out(web: int, descriptors: None, said: bytes) -> None:
     with contextlib.ExitStack() as lines:
         idle = []
         for _number in range(IDLE):
@@ -127,7 +127,7 @@ async def post(port: int, piece: bytes, pieces: int = 15, head: bytes = b"") -> 
 
 
 async def test_slow_heads_and_bodies_are_cut_off_and_steady_ones_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A head or a body of a byte a moment held its connection for ever."""
+    """A head or a body of a byte a moment held its connection without end."""
     for name, seconds in {"BODY_GRACE_S": 0.4, "BODY_LOOK_S": 0.1, "HEAD_LIMIT_S": 0.6}.items():
         monkeypatch.setattr(connections, name, seconds)
     async with serving() as port:
@@ -166,7 +166,7 @@ async def test_one_address_does_not_take_every_place(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(connections, "BUSY_PER_ADDRESS", 3)
     async with serving() as port:
         answers = await asyncio.gather(*(post(port, b"x", 5) for _ in range(5)))
-        assert sum(b"5 bytes" in answer for answer in answers) == 3  # the others were told 503, or cut off after it
+        assert sum(b"5 bytes" in answer for answer in answers) == 3  # the others got 503, or cut off after it
         assert b"5 bytes" in await post(port, b"x", 5)
 
 
@@ -196,7 +196,7 @@ def test_a_refusal_of_a_large_body_is_read_by_who_sends_it(web: int) -> None:
 
 
 async def test_open_sockets_take_no_request_its_place() -> None:
-    """Uvicorn compared them with the limit of requests, so 999 open tabs closed every page to everybody."""
+    """Uvicorn compared them with the limit of requests, so 999 open tabs closed every page to all visitors."""
     async with serving(limit_concurrency=8) as port, contextlib.AsyncExitStack() as tabs:
         sockets = [await tabs.enter_async_context(connect(f"ws://127.0.0.1:{port}/")) for _ in range(20)]
         assert len(connections._sockets) == 20

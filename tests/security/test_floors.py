@@ -95,7 +95,7 @@ def test_every_pin_but_torch_has_its_hashes(name: str) -> None:
         hashed("a==1\nb==2\ntorch==3\n", "a==1 \\\n    --hash=sha256:00\nb==1 \\\n    --hash=sha256:00\n", name)
 
 
-def test_an_unsupported_redis_is_told(tmp_path: Path) -> None:
+def test_an_unsupported_redis_is_reported(tmp_path: Path) -> None:
     binary = tmp_path / "redis-server"
     binary.write_text("#!/bin/sh\necho 'Redis server v=6.2.14 sha=0'\n")
     binary.chmod(0o755)

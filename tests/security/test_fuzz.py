@@ -1,4 +1,4 @@
-"""Somebody else's checker against the API: Schemathesis makes requests by the schema, by rule and at random."""
+"""A foreign checker against the API: Schemathesis makes requests by the schema, by rule and at random."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_no_request_that_the_schema_allows_or_forbids_breaks_the_api(
         argv += ["--report-ndjson-path", str(report), f"{site}/api/v1/openapi.json"]
         done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, timeout=LIMIT_S)
         assert report.is_file(), done.stdout + done.stderr
-        for label, status, problem in _told(report):
+        for label, status, problem in _problems_of(report):
             statuses[status] += 1
             wrong += [f"{label} {status}: {problem}"] if problem else []
     print("\nrequests:", statuses.total(), dict(statuses))
@@ -60,7 +60,7 @@ def test_no_request_that_the_schema_allows_or_forbids_breaks_the_api(
     assert statuses.total() >= LEAST and statuses[200] > LEAST / 10, statuses
 
 
-def _told(report: Path) -> Iterator[tuple[str, int, str]]:
+def _problems_of(report: Path) -> Iterator[tuple[str, int, str]]:
     """For each request its operation, the status of the answer and what was wrong with it."""
     for line in report.read_text().splitlines():
         kind, said = next(iter(json.loads(line).items()))

@@ -43,11 +43,11 @@ def test_hostile_yaml_is_refused_quickly(piece: str, read: Callable[[str], objec
     assert_linear(lambda size: refused(read, text[:size]), SIZE, limit_s=0.1, quiet_s=0.005)
 
 
-def test_an_alias_and_a_deep_text_are_told_apart() -> None:
+def test_an_alias_and_a_deep_text_get_different_messages() -> None:
     with pytest.raises(ConfigError, match="aliases"):
         config_from_yaml("a: &x [1]\nb: *x\n")
     with pytest.raises(ConfigError, match="nested too deeply"):
         config_from_yaml("a: " + "[" * 65 + "]" * 65)
-    with pytest.raises(YamlProblem) as told:
+    with pytest.raises(YamlProblem) as caught:
         config_from_text("model:\n  source: starter\nrun:\n  steps: many\n")
-    assert {(problem.line, problem.path) for problem in told.value.problems} >= {(4, "run.steps")}
+    assert {(problem.line, problem.path) for problem in caught.value.problems} >= {(4, "run.steps")}

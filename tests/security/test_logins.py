@@ -1,4 +1,4 @@
-"""Fifty failures from one address refused the right password too, counts died with the web process, nobody could
+"""Fifty failures from one address refused the right password too, counts died with the web process, no one could
 reset a forgotten password or keep a person out."""
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def login(name: str, password: str, address: str) -> int:
     return Client().post("/login/", data, REMOTE_ADDR=address).status_code
 
 
-def test_failures_behind_one_address_refuse_nobody_elses_password(alice: User, bob: User) -> None:
+def test_failures_behind_one_address_refuse_no_other_password(alice: User, bob: User) -> None:
     """A team behind one proxy or router was locked out by fifty failures of anybody in it."""
     for number in range(60):
         assert login(f"guess{number}", "x", OFFICE) == 422
@@ -111,7 +111,7 @@ def test_a_link_by_mail_where_a_mail_server_is_set(alice: User, bob: User, setti
     answers = [Client().post("/password/forgotten/", {"username": name}) for name in ("bob", "alice", "nobody")]
     assert {answer.status_code for answer in answers} == {200}
     pages = {re.sub(r'value="[^"]{20,}"|"X-CSRFToken": "[^"]+"', "", answer.content.decode()) for answer in answers}
-    assert len(pages) == 1  # the page tells nobody who has an account
+    assert len(pages) == 1  # the page does not show who has an account
     deadline = time.monotonic() + 5
     while not mail.outbox and time.monotonic() < deadline:
         time.sleep(0.01)
@@ -186,7 +186,7 @@ def test_an_owner_keeps_out_only_who_is_in_their_teams_alone(
     assert not User.objects.filter(is_active=False).exists()
 
 
-def test_an_administrator_manages_everybody_but_administrators(client_for: Clients, charlie: User) -> None:
+def test_an_administrator_manages_all_people_but_administrators(client_for: Clients, charlie: User) -> None:
     ada = User.objects.create_superuser("ada", "", PASSWORD)
     eve = User.objects.create_superuser("eve", "", PASSWORD)
     client = client_for(ada)

@@ -102,7 +102,7 @@ def test_every_parameter_of_the_schema(odd: str, cast: dict[str | None, Client],
 
 @pytest.mark.parametrize("odd", ODD)
 def test_text_in_the_path_of_a_page(odd: str, cast: dict[str | None, Client], objects: dict[str, Any]) -> None:  # noqa: F811
-    """Whatever stands where an address has a place: nothing is there."""
+    """With any value in the place of an address, nothing is there."""
     broken = []
     for route in (found for found in ROUTES if "<" in found and not found.startswith(API)):
         whole = _address(route, objects)
@@ -151,7 +151,7 @@ def test_every_page_takes_each_parameter(cast: dict[str | None, Client], objects
     ],
 )
 def test_views_read_what_can_be_stored(sent: str, read: str) -> None:
-    """NUL is shown as in texts that are stored, so that whoever looks for one finds it; the rest stays as it was."""
+    """NUL is shown as in texts that are stored, so that a search for one finds it; the rest stays as it was."""
     seen = []
     request = RequestFactory().get(f"/?q={sent}")
     request.path = request.path_info = unquote(f"/p/{sent}/", errors="replace")

@@ -272,7 +272,7 @@ def test_tls_needs_a_certificate_that_is_trusted_and_names_the_host(
         fetch(url, resolve=_here)
     assert caught.value.message == "The server's TLS certificate or handshake was not accepted."
     monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
-    monkeypatch.setattr(connections, "tls", connections.tls.__wrapped__)  # read anew, not once a process
+    monkeypatch.setattr(connections, "tls", connections.tls.__wrapped__)  # read again, not once a process
     assert fetch(url, resolve=_here).body == b"ok"
     assert fetch(f"https://tls.example.:{port}/", resolve=_here).body == b"ok"
     with pytest.raises(EnvironmentUnreachable, match="TLS certificate"):

@@ -1,4 +1,4 @@
-"""Every operation × every scope of a token, against a list that stands here alone."""
+"""Every operation × every scope of a token, against a list that is only here."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ NO_TOKEN = {
     ("POST", MAKING + "/<uuidstr:machine_id>/tokens"),
     ("POST", MAKING + "/<uuidstr:machine_id>/tokens/<uuidstr:machine_token>/replace"),
 }
-# What belongs to whoever made it: the token's person made these, so a token that writes may change them.
+# What belongs to the person who made it: the token's person made these, so a token that writes may change them.
 OWN_THINGS = {
     ("PATCH", "comparisons/<uuidstr:comparison_id>"),
     ("DELETE", "comparisons/<uuidstr:comparison_id>"),
@@ -140,7 +140,7 @@ def test_what_is_sent_in_arrives_and_is_not_read(alice: User, rita: User, projec
     run = Client().post("/api/v1/projects/joust/runs/import", sent, headers=headers)
     assert run.status_code == 201 and RunImport.objects.count() == 1
     assert Client().get(f"/api/v1/run-imports/{run.json()['id']}", headers=headers).status_code == 200
-    # of somebody who only reads it sends nothing
+    # of a person who only reads it sends nothing
     weak = {"Authorization": f"Bearer {token_create(user=rita, name='i', role='ingest')[1]}"}
     again = Client().post("/api/v1/projects/joust/datasets", {"name": "in", "file": file}, headers=weak)
     assert again.status_code == 403 and "Your role in this team is viewer" in again.json()["message"]

@@ -109,7 +109,7 @@ class ScriptedEngine:
         self.figures = EngineFigures()
 
     async def generate(self, prompt_ids: list[int], *, max_tokens: int, seed: int, episode: str = "") -> Sample:
-        """Answer by how many assistant turns stand in the prompt already."""
+        """Answer by how many assistant turns are in the prompt already."""
         await asyncio.sleep(self._delay_s)
         turn = self._tokenizer.decode(prompt_ids).count("<|im_start|>assistant") - 1
         ids = self._tokenizer(self._texts[min(turn, len(self._texts) - 1)], add_special_tokens=False)["input_ids"]
@@ -128,7 +128,7 @@ class ScriptedEngine:
         yield
 
     def weights_changed(self) -> int:
-        """Nothing hangs on them."""
+        """Nothing depends on them."""
         self.version += 1
         return self.version
 
@@ -147,7 +147,7 @@ class TailedEngine(ScriptedEngine):
         self._drawn: dict[tuple[int, ...], int] = {}
 
     async def generate(self, prompt_ids: list[int], *, max_tokens: int, seed: int, episode: str = "") -> Sample:
-        """Ids that hang on the seed, and the one that ends a turn."""
+        """Ids that depend on the seed, and the one that ends a turn."""
         number = self._drawn.get(tuple(prompt_ids), 0)
         self._drawn[tuple(prompt_ids)] = number + 1
         count = self._lengths[number % len(self._lengths)] - 1

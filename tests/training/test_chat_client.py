@@ -20,7 +20,7 @@ ASKED = {"messages": [{"role": "user", "content": "Say OK."}]}
 
 
 class Server:
-    """Answers on connections that it keeps, and counts them. ``open`` are those that nobody has closed."""
+    """Answers on connections that it keeps, and counts them. ``open`` are those that are not closed."""
 
     def __init__(self) -> None:
         self.opened, self.open, self.url = 0, 0, ""

@@ -179,7 +179,7 @@ def test_a_server_that_knows_no_streaming_is_asked_again_without(stub: Stub) -> 
         _complete(stub)
 
 
-def test_whoever_does_not_read_along_is_not_streamed_to(stub: Stub) -> None:
+def test_a_client_that_does_not_read_along_gets_no_stream(stub: Stub) -> None:
     asyncio.run(complete(Endpoint(url=stub.url, model="m"), dict(ASK)))
     assert "stream" not in stub.asked[0]
 
@@ -195,7 +195,7 @@ def test_whoever_does_not_read_along_is_not_streamed_to(stub: Stub) -> None:
         ((200, b"<!doctype html>", {}), "web page"),
     ],
 )
-def test_what_breaks_in_the_middle_is_said_and_not_asked_again(
+def test_what_breaks_in_the_middle_is_reported_and_not_asked_again(
     stub: Stub, reply: tuple[int, bytes, dict[str, str]], sentence: str
 ) -> None:
     stub.replies = [reply]

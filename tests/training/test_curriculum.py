@@ -98,13 +98,13 @@ WRONG: dict[str, tuple[list[dict[str, Any]], str, str]] = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_what_is_wrong_is_named_where_it_stands(name: str) -> None:
+def test_what_is_wrong_is_named_with_its_place(name: str) -> None:
     stages, option, sentence = WRONG[name]
     found = refused(*stages)
     assert [each[0] for each in found] == [option] and sentence in found[0][1], found
 
 
-def test_every_wrong_stage_is_told() -> None:
+def test_every_wrong_stage_is_reported() -> None:
     wrong = {"rollout": {"max_turns": 0}}
     found = refused({**FORMAT, **wrong}, {**ALL, **wrong})
     assert [option for option, _ in found] == [f"curriculum.stages.{n}.rollout.max_turns" for n in (0, 1)]

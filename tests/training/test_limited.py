@@ -18,7 +18,7 @@ def python(code: str) -> list[str]:
     return [sys.executable, "-c", code]
 
 
-def test_lines_come_as_they_are_printed_and_the_code_tells_the_end() -> None:
+def test_lines_come_as_they_are_printed_and_the_code_shows_the_end() -> None:
     with limited_child(python("print('one'); print('two'); raise SystemExit(3)"), wall_s=20, env=ENV) as child:
         assert list(child.lines()) == [b"one", b"two"]
         assert child.wait()

@@ -86,7 +86,7 @@ def test_a_disk_that_is_full_while_torch_writes_is_named(tmp_path: Path) -> None
         for exc in (caught.value, *map(RuntimeError, others)):
             fault = disk_fault(exc, folder / "checkpoint" / "optimizer.pt")
             assert fault is not None and fault.info.code == "storage_full" and str(folder) in fault.message
-        (folder / "filler").unlink()  # there is room again by the time that somebody looks
+        (folder / "filler").unlink()  # there is room again by the time of the next look
         fault = disk_fault(caught.value, folder)
         assert fault is not None and fault.info.code == "storage_failed"
 
@@ -133,10 +133,10 @@ def test_threads_are_the_containers_share_not_the_machines(monkeypatch: pytest.M
 def test_an_operator_says_with_how_many_threads_trainers_compute(monkeypatch: pytest.MonkeyPatch) -> None:
     """Several on one machine took all of its cores each."""
     monkeypatch.setattr("training.machine.cores", lambda: 8)
-    for told, expected in ((None, 8), ("3", 3), (" 2 ", 2), ("0", 8), ("-1", 8), ("many", 8), ("", 8)):
+    for setting, expected in ((None, 8), ("3", 3), (" 2 ", 2), ("0", 8), ("-1", 8), ("many", 8), ("", 8)):
         monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-        if told is not None:
-            monkeypatch.setenv("OMP_NUM_THREADS", told)
+        if setting is not None:
+            monkeypatch.setenv("OMP_NUM_THREADS", setting)
         assert compute_threads() == expected
 
 

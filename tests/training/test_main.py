@@ -208,7 +208,7 @@ def test_a_signal_stops_a_grpo_run_that_waits_for_a_hung_environment(
 
 
 @pytest.mark.slow
-def test_a_stopped_run_goes_on_in_the_same_folder_and_repeats_no_name(
+def test_a_stopped_run_continues_in_the_same_folder_and_repeats_no_name(
     tmp_path: Path, starter_folder: Path, children: Any
 ) -> None:
     """By default nothing was saved, and a second start in the folder named its rollouts like the first."""
@@ -315,7 +315,7 @@ def test_after_kill_9_every_line_of_the_journal_is_an_event(
 
 
 @pytest.mark.slow
-def test_kill_9_in_stage_2_goes_on_in_stage_2(tmp_path: Path, starter_folder: Path) -> None:
+def test_kill_9_in_stage_2_continues_in_stage_2(tmp_path: Path, starter_folder: Path) -> None:
     run_dir = tmp_path / "run"
     with scripted_server() as url:
         over = {

@@ -1,4 +1,4 @@
-"""The table of methods, and that nothing beside it asks what kind a job is."""
+"""The table of methods, and that nothing else asks what kind a job is."""
 
 from __future__ import annotations
 

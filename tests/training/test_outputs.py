@@ -59,7 +59,7 @@ def test_an_attempt_begins_with_the_steps_before_its_own(tmp_path: Path) -> None
     file.add(3, {"loss": 30.0})
     file.close()
     assert [(row["step"], row["loss"]) for row in read(second)] == [(1, 1.0), (2, 2.0), (3, 30.0)]
-    file = begun(second, first, step=3)  # a run that goes on in the folder that it stopped in
+    file = begun(second, first, step=3)  # a run that continues in the folder that it stopped in
     file.add(4, {"loss": 40.0})
     file.close()
     assert [(row["step"], row["loss"]) for row in read(second)] == [(1, 1.0), (2, 2.0), (3, 30.0), (4, 40.0)]
@@ -76,7 +76,7 @@ def test_what_a_kill_left_of_an_earlier_file_is_no_reason_to_fail(tmp_path: Path
     assert read(path) == [{"step": 6, "loss": 1.0}]
 
 
-def _told(folder: Path, kind: str) -> None:
+def _write_journal(folder: Path, kind: str) -> None:
     outputs = Outputs(JobConfig.model_validate({"kind": kind}), folder)
     journal = ToldJournal(folder, outputs, aloud=False)
     journal.write(RunStarted(kind="sft", total_steps=1, rows=3, device="cpu"))
@@ -90,7 +90,7 @@ def _told(folder: Path, kind: str) -> None:
 def test_a_run_that_trains_leaves_both_and_each_line_has_its_time(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    _told(tmp_path, "sft")
+    _write_journal(tmp_path, "sft")
     assert read(tmp_path / METRICS_PATH) == [{"step": 1, "loss": 0.5, "other": 2.0}]
     (log,) = (tmp_path / "logs").iterdir()
     assert re.fullmatch(r"train_\d{8}_\d{6}\.log", log.name)
@@ -106,16 +106,16 @@ def test_a_run_that_trains_leaves_both_and_each_line_has_its_time(
 
 
 def test_where_nothing_is_trained_there_is_a_log_alone(tmp_path: Path) -> None:
-    _told(tmp_path, "evaluate")
+    _write_journal(tmp_path, "evaluate")
     assert not (tmp_path / "metrics").exists()
     (log,) = (tmp_path / "logs").iterdir()
     assert re.fullmatch(r"evaluate_\d{8}_\d{6}\.log", log.name)
 
 
-def test_a_place_that_cannot_be_written_is_said_once_and_holds_nothing_up(
+def test_a_place_that_cannot_be_written_is_reported_once_and_holds_nothing_up(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "logs").write_text("a file in the way")
-    _told(tmp_path, "sft")
+    _write_journal(tmp_path, "sft")
     assert capsys.readouterr().err.count("no longer written") == 1
     assert (tmp_path / "journal.jsonl").read_text().count("\n") == 4

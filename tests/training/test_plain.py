@@ -70,9 +70,9 @@ def test_a_number_has_at_most_as_many_digits_as_python_reads() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "slots"),
+    ("written", "slots"),
     [(1, 1), (1_000_000, 1_000_000), (1_000_001, None), (10**30, None), (0, None), (-1, None), (True, None)],
 )
-def test_the_slots_of_a_full_server(told: Any, slots: int | None) -> None:
-    full = _reported({"code": "CAPACITY_REACHED", "message": "full", "max_sessions": told})
+def test_the_slots_of_a_full_server(written: Any, slots: int | None) -> None:
+    full = _reported({"code": "CAPACITY_REACHED", "message": "full", "max_sessions": written})
     assert getattr(full, "slots", "none") == slots

@@ -48,7 +48,7 @@ def test_a_job_that_can_run_passes_every_check(tmp_path: Path, starter_folder: P
     assert "parameters" in checks["model"].message and "16 free slots for 8" in checks["slots"].message
 
 
-def test_a_family_that_cannot_be_sampled_right_is_refused_by_name_and_a_slow_one_is_told(
+def test_a_family_that_cannot_be_sampled_right_is_refused_by_name_and_a_slow_one_is_reported(
     tmp_path: Path, starter_folder: Path, server: str
 ) -> None:
     """Preflight was green for models whose every rollout then failed."""

@@ -62,7 +62,7 @@ def test_each_system_has_a_demo_that_comes_first() -> None:
         assert item.sizes == ("demo", "full", "test") and item.run_name("demo") == f"{item.id}-demo"
         assert item.demo is not None and item.demo.minutes <= 10
         config, full = item.job_for("demo"), {part.name for part in item.job_for("full").rewards.components}
-        # The document's own rewards, and beside them at most what the environment says of the task.
+        # The document's own rewards, and besides them at most what the environment says of the task.
         assert full <= {part.name for part in config.rewards.components} <= full | {"task_success"}
         heaviest = max(config.rewards.components, key=lambda part: part.weight).name
         assert heaviest in {"task_success", "webshop_score", "helloagents_accuracy"}
@@ -70,7 +70,7 @@ def test_each_system_has_a_demo_that_comes_first() -> None:
     assert presets()["bfcl-stage-2"].size_named("demo") is None
 
 
-def test_the_documents_values_stand() -> None:
+def test_the_presets_have_the_values_of_their_documents() -> None:
     """The figures of the five documents that matter most, by value."""
     toolbench, stage_2 = presets()["toolbench"].config_for("full"), presets()["bfcl-stage-2"].config_for("full")
     assert (toolbench.rollout.prompts_per_step, toolbench.rollout.num_generations, toolbench.rollout.max_turns) == (

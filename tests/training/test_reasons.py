@@ -33,20 +33,20 @@ YAML = [
 
 
 @pytest.mark.parametrize("text", BROKEN)
-def test_broken_json_is_told_in_our_words(text: str) -> None:
+def test_broken_json_is_explained_in_our_words(text: str) -> None:
     with pytest.raises(json.JSONDecodeError) as caught:
         json.loads(text)
     assert not FOREIGN.search(json_reason(caught.value)) and "rules of JSON" not in json_reason(caught.value)
 
 
 @pytest.mark.parametrize(("text", "words"), YAML)
-def test_broken_yaml_is_told_in_our_words(text: str, words: str) -> None:
+def test_broken_yaml_is_explained_in_our_words(text: str, words: str) -> None:
     with pytest.raises(yaml.YAMLError) as caught:
         yaml_bounded(text)
     assert yaml_reason(caught.value) == words
 
 
-def test_refusals_of_the_system_are_told_in_our_words() -> None:
+def test_refusals_of_the_system_are_explained_in_our_words() -> None:
     assert os_reason(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/x")) == "the disk is full"
     assert os_reason(OSError(errno.EBADF, "Bad file descriptor")) == "the system reports EBADF"
     assert os_reason(socket.gaierror(-2, "Name or service not known")) == "the host name is not known"
@@ -54,7 +54,7 @@ def test_refusals_of_the_system_are_told_in_our_words() -> None:
     assert os_reason(several) == "nothing listens at this address"
 
 
-async def test_a_server_that_is_not_there_is_told_in_our_words() -> None:
+async def test_a_server_that_is_not_there_is_explained_in_our_words() -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]

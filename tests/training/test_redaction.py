@@ -33,8 +33,8 @@ HOOK = "https://hooks.example/services/T0/B0/S3cretS3cret?key=v%2Falue12345&n=1"
     ],
 )
 def test_a_known_secret_is_found_in_every_form(written: str) -> None:
-    told = without(f'refused: "{written}".', [KEY])
-    assert told in (f'refused: "{HIDDEN}".', f'refused: "Bearer {HIDDEN}".')
+    redacted = without(f'refused: "{written}".', [KEY])
+    assert redacted in (f'refused: "{HIDDEN}".', f'refused: "Bearer {HIDDEN}".')
 
 
 def test_other_text_stays_as_it_is() -> None:
@@ -76,7 +76,7 @@ def test_all_texts_of_a_value_are_searched() -> None:
 
 
 @pytest.mark.parametrize(
-    "told",
+    "text",
     [
         HOOK,
         '{"status":404,"path":"/services/T0/B0/S3cretS3cret"}',
@@ -88,8 +88,8 @@ def test_all_texts_of_a_value_are_searched() -> None:
         '{"url":"https:\\/\\/hooks.example\\/services\\/T0\\/B0\\/S3cretS3cret"}',
     ],
 )
-def test_parts_of_a_secret_address_are_taken_out(told: str) -> None:
-    shown = without(told, address_secrets(HOOK))
+def test_parts_of_a_secret_address_are_taken_out(text: str) -> None:
+    shown = without(text, address_secrets(HOOK))
     assert HIDDEN in shown and "S3cret" not in shown and "alue12345" not in shown
 
 

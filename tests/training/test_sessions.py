@@ -8,7 +8,7 @@ import time
 
 from training.sessions import SHARED, end_session, members
 
-# Makes one piece of shared memory after another, and leaves them to whoever ends it.
+# Makes one piece of shared memory after another, and leaves them to the process that ends it.
 MAKER = """\
 import os, time
 from multiprocessing import resource_tracker, shared_memory

@@ -116,8 +116,8 @@ def test_a_file_that_is_torn_or_not_ours_is_no_values(tmp_path: Path) -> None:
         '[{"prompt": "x"}]',
         "[[]]",
     )
-    told = (len(text).to_bytes(4, "little") + text.encode() for text in lies)
-    for content in (b"", b"\xff\xff\xff\xff{}", b"\x02\0\0\0[]x", *told):
+    contents = (len(text).to_bytes(4, "little") + text.encode() for text in lies)
+    for content in (b"", b"\xff\xff\xff\xff{}", b"\x02\0\0\0[]x", *contents):
         with zipfile.ZipFile(path, "w") as archive:
             archive.writestr("0", content)
         assert read_rollout(tmp_path, 1, 0, 0) is None
@@ -132,13 +132,13 @@ def test_the_newest_steps_are_kept_within_the_limit(tmp_path: Path) -> None:
     assert not list((tmp_path / "tokens").glob("step-*"))
 
 
-def test_spellings_are_told_once_and_halves_of_characters_as_bytes(tmp_path: Path) -> None:
+def test_spellings_are_written_once_and_halves_of_characters_as_bytes(tmp_path: Path) -> None:
     words = {5: "天气".encode(), 6: "天".encode()[:2], 7: b"a\nb"}
     asked: list[int] = []
-    telling = Spelling(tmp_path, lambda number: asked.append(number) or words[number])  # type: ignore[func-returns-value]
-    telling.tell([7, 5])
-    telling.tell([5, 6, 7])
-    Spelling(tmp_path, lambda number: b"never").tell([5, 6])  # another process goes on with the same file
+    spelling = Spelling(tmp_path, lambda number: asked.append(number) or words[number])  # type: ignore[func-returns-value]
+    spelling.tell([7, 5])
+    spelling.tell([5, 6, 7])
+    Spelling(tmp_path, lambda number: b"never").tell([5, 6])  # another process continues the same file
     assert asked == [5, 7, 6]
     assert spelled(tmp_path) == {5: ("天气", True), 6: ("e5a4", False), 7: ("a\nb", True)}
     assert spelled(tmp_path, {6}) == {6: ("e5a4", False)}

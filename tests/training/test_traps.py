@@ -1,4 +1,4 @@
-"""Each known trap is said once, beside its option, and sound settings say nothing."""
+"""Each known trap is reported once, at its option, and sound settings say nothing."""
 
 from __future__ import annotations
 

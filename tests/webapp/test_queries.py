@@ -30,7 +30,7 @@ LISTS = (
 def fill(
     project: Project, alice: User, make_run: Any, make_dataset: Any, make_reward_spec: Any, make_environment: Any
 ) -> Callable[[int], Run]:
-    """``fill(n)``: n runs with everything that hangs on one, and n of all else; the last run."""
+    """``fill(n)``: n runs with everything that belongs to one, and n of all else; the last run."""
 
     def make(number: int) -> Run:
         now = timezone.now()

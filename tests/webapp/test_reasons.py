@@ -1,4 +1,4 @@
-"""What a person typed wrongly is told in their language; it was Python's English: "Expecting value: line 1 …"."""
+"""What a person typed wrongly is explained in their language; it was Python's English: "Expecting value: line 1 …"."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ TYPED: dict[str, Callable[[], object]] = {
 
 
 @pytest.mark.parametrize("what", TYPED)
-def test_broken_texts_are_told_in_the_readers_language(what: str) -> None:
+def test_broken_texts_are_explained_in_the_readers_language(what: str) -> None:
     with translation.override("zh-hans"), pytest.raises((ValidationError, YamlProblem)) as caught:
         TYPED[what]()
     said = str(caught.value)

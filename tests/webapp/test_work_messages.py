@@ -132,7 +132,7 @@ def test_a_small_file_waits_for_no_large_one(size: int, pool: str) -> None:
 def test_one_persons_work_takes_all_places_but_one(
     project: Project, alice: User, bob: User, broker: Sent, settings: Any, places: int, at_work: int
 ) -> None:
-    """Where there is one place alone, it is everybody's."""
+    """Where there is one place alone, it is for all."""
     settings.POOLS = {"short": 9, "long": places}
     kind = work.KINDS[LABEL]
     rows = [RunImport.objects.create(project=project, name=f"n{number}", created_by=alice) for number in range(5)]
@@ -268,7 +268,7 @@ def test_work_that_was_ended_elsewhere_is_lost(item: RunImport) -> None:
 
 
 class Beats:
-    """An event that is never set, and tells how long it was waited for; after two waits it is."""
+    """An event that is never set, and says how long it was waited for; after two waits it is."""
 
     def __init__(self) -> None:
         self.waits: list[float] = []
@@ -284,7 +284,7 @@ def test_a_worker_is_heard_four_times_in_the_silence_that_is_allowed(item: RunIm
     work._renew_claim(taken, cast(Any, beats))
     assert beats.waits == [15.0] * 3 and not work.silent(RunImport).exists()
     RunImport.objects.update(token="another")
-    work._renew_claim(taken, cast(Any, Beats()))  # it has nothing more to say, and says so to nobody
+    work._renew_claim(taken, cast(Any, Beats()))  # it has nothing more to say, and says so to no one
 
 
 def test_a_failure_without_words_has_some_and_its_log_line_names_the_work(

@@ -110,13 +110,13 @@ def test_a_missing_function_is_hidden_until_it_is_revealed() -> None:
     first = environment.reset({"id": "multi_turn_miss_func_0"}, 0, "e")
     assert "sort" not in {tool["function"]["name"] for tool in first.tools or []}
     seen = [environment.step(step) for step in gold("multi_turn_miss_func_0")]
-    told = [observation for observation in seen if observation.tools is not None]
-    assert len(told) == 1
-    assert {tool["function"]["name"] for tool in told[0].tools or []} == {
+    revealing = [observation for observation in seen if observation.tools is not None]
+    assert len(revealing) == 1
+    assert {tool["function"]["name"] for tool in revealing[0].tools or []} == {
         *documents("TwitterAPI"),
         *documents("GorillaFileSystem"),
     }
-    assert said(told[0]) == [("user", REVEAL)]
+    assert said(revealing[0]) == [("user", REVEAL)]
 
 
 def test_ground_truth_is_executed_in_silent_turns_unless_upstream_is_wanted() -> None:

@@ -66,7 +66,7 @@ def test_a_broken_file_has_no_responses(tmp_path: Path, text: str) -> None:
     assert ResponseCache(tmp_path).quick(ApiName("Data", "tool", "api")) == NOTHING
 
 
-def test_large_files_are_read_beside_the_event_loop(files: Path) -> None:
+def test_large_files_are_read_outside_the_event_loop(files: Path) -> None:
     cache, name = ResponseCache(files / "cache"), plain_name("Data", "Weather Desk", "Nothing")
     assert cache.quick(name) is None
     loaded = asyncio.run(cache.load(name))

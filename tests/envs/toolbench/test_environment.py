@@ -94,7 +94,9 @@ def test_large_cache_files_are_waited_for(bench: Bench) -> None:
         ({"return_type": ["give_answer"]}, '{error:""return_type" is not a valid choice"}', 2),
     ],
 )
-def test_a_finish_that_lacks_something_goes_on(bench: Bench, arguments: Any, content: str, status: int) -> None:
+def test_a_finish_that_lacks_something_does_not_end_the_episode(
+    bench: Bench, arguments: Any, content: str, status: int
+) -> None:
     player = Player(bench)
     seen = player.finish(**arguments)
     assert (contents(seen), seen.info["status"], seen.done) == ([content], status, False)
@@ -176,7 +178,7 @@ def test_text_speech_speaks_in_observations(bench: Bench) -> None:
     assert (end.done, contents(end)) == (True, ["\n\nI give up and restart.\n\n"])
 
 
-def test_unreadable_native_calls_are_told(bench: Bench) -> None:
+def test_unreadable_native_calls_are_reported(bench: Bench) -> None:
     player = Player(bench)
     seen = player.step(StepRequest(parse_error="not\nJSON"))
     assert [message.role for message in seen.messages] == ["tool"]

@@ -137,8 +137,8 @@ def test_a_trainers_client_plays_offline(
     recorded = list(recorded_calls(real_bench, real_data, query_id))
     assert len(recorded) == calls
     for function, arguments, response in recorded:
-        told = client.play(f"Thought: \nAction: {function}\nAction Input: {json.dumps(arguments)}\nObservation: {{}}")
-        assert json.loads(told) == response
+        answer = client.play(f"Thought: \nAction: {function}\nAction Input: {json.dumps(arguments)}\nObservation: {{}}")
+        assert json.loads(answer) == response
     assert client.play('Thought: \nAction: Finish\nAction Input: {"return_type": "give_answer"}') == ""
     assert client.finished == {"return_type": "give_answer"}
 

@@ -63,8 +63,8 @@ def test_values_are_the_same_in_every_process() -> None:
         "import json; from tests.envs.toolbench.test_simulator import made; "
         "print(json.dumps([made(city=str(n)) for n in range(20)]))"
     )
-    told = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    assert json.loads(told) == [made(city=str(number)) for number in range(20)]
+    output = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert json.loads(output) == [made(city=str(number)) for number in range(20)]
 
 
 @pytest.mark.parametrize(

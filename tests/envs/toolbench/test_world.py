@@ -49,8 +49,8 @@ def test_a_wrong_gold_answer_fails_the_proof(
 def test_a_thousand_tasks_are_the_same_in_every_process() -> None:
     code = "from tests.envs.toolbench.test_world import digest; print(digest())"
     environment = {"PYTHONHASHSEED": "1", "PATH": ""}
-    told = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True)
-    assert told.stdout.strip() == digest()
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.stdout.strip() == digest()
 
 
 def digest() -> str:

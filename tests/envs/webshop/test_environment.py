@@ -142,7 +142,7 @@ def test_text_without_a_possible_action_shows_the_page_again(shop: Shop, message
         (StepRequest(parse_error="not\nJSON" * 100), "Error: the tool call could not be read: not JSON"),
     ],
 )
-def test_wrong_calls_get_an_error_and_the_visit_goes_on(shop: Shop, step: StepRequest, start: str) -> None:
+def test_wrong_calls_get_an_error_and_the_visit_continues(shop: Shop, step: StepRequest, start: str) -> None:
     environment, _ = opened(shop)
     answer = environment.step(step)
     assert text_of(answer).startswith(start)
@@ -190,7 +190,7 @@ def test_a_final_step_ends_the_visit_with_nothing_bought(shop: Shop) -> None:
         environment.step(StepRequest(final=True))
 
 
-def test_nothing_tells_the_goal_before_the_end(shop: Shop) -> None:
+def test_nothing_shows_the_goal_before_the_end(shop: Shop) -> None:
     environment, first = opened(shop)
     asin = shop.goals[3].product.asin
     assert asin not in first.model_dump_json()

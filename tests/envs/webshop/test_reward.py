@@ -39,7 +39,7 @@ def test_without_options_there_is_no_option_part() -> None:
 
 
 @pytest.mark.parametrize("attribute", ["for two", "solid table", "easy to build"])
-def test_an_attribute_may_stand_in_the_texts(attribute: str) -> None:
+def test_an_attribute_may_be_in_the_texts(attribute: str) -> None:
     assert score(WANTED, CHOSEN, goal(WANTED, attributes=(attribute,))).r_att == 1.0
 
 

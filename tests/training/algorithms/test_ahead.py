@@ -239,7 +239,7 @@ def test_weights_that_stay_old_are_found_before_any_update_however_small_the_las
     assert [event.step for event in of_type(job.run_dir, "checkpoint")] == [3]
 
 
-def test_training_goes_on_while_the_weights_are_loaded(
+def test_training_continues_while_the_weights_are_loaded(
     make_job: MakeJob, starter_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The server does not take those of step 1 before the trainer has computed the loss of step 2."""
@@ -296,7 +296,7 @@ def test_weights_are_written_while_the_old_ones_still_play(make_job: MakeJob, st
 def test_the_first_turns_of_new_weights_are_those_that_prove_them(
     make_job: MakeJob, starter_folder: Path, most: int
 ) -> None:
-    """Alone: the same weights give the same bits only where the same turns are sampled beside each other."""
+    """Alone: the same weights give the same bits only where the same turns are sampled together."""
     over = {"rollout": {"max_staleness": most}, "run": {"max_steps": 5}, "optim": {"learning_rate": 1e-2}}
     with vllm_job(make_job, starter_folder, **over) as (job, stub, _behind):
         stub.delay_s = 0.01

@@ -70,7 +70,7 @@ def test_without_a_projects_place_the_machines_cache_is_used(hub: Hub, monkeypat
     assert (hub.asked[0]["cache_dir"], hub.asked[0]["token"], hub.asked[0]["revision"]) == (str(hub.cache), None, None)
 
 
-def test_a_refused_token_is_said_with_what_to_do(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refused_token_is_reported_with_what_to_do(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(name: str, **options: Any) -> str:
         raise huggingface_hub.errors.LocalEntryNotFoundError(f"401 for {options['token']}")
 
@@ -99,7 +99,7 @@ def test_an_adapter_is_resumed_on_the_commit_that_it_began_on(make_job: MakeJob,
     assert of_type(third.run_dir, "run_started")[0].resolved == {"model.revision": NEW}  # a run of its own
 
 
-def test_a_later_attempt_that_starts_anew_takes_the_first_ones_commit_as_well(make_job: MakeJob, hub: Hub) -> None:
+def test_a_later_attempt_that_starts_again_takes_the_first_ones_commit_as_well(make_job: MakeJob, hub: Hub) -> None:
     model = {"source": "team/base"}
     first = make_job("runs/1", **SFT, model=model, run={"max_steps": 1})
     run_sft(first)

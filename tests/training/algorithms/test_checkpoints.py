@@ -105,7 +105,7 @@ def test_the_newest_is_by_number_not_by_name(tmp_path: Path) -> None:
 
 
 def test_a_torn_checkpoint_that_was_named_gives_way_to_the_next_older_one(tmp_path: Path) -> None:
-    """It sent the run to step 0, with whole ones beside it, and said "set aside" of a folder that stood."""
+    """It sent the run to step 0, with whole ones next to it, and said "set aside" of a folder that stayed."""
     for step in (3, 6, 9):
         write_whole(tmp_path / f"checkpoint-{step}", step, fill)
     flip(tmp_path / "checkpoint-6" / "weights.safetensors")
@@ -115,7 +115,7 @@ def test_a_torn_checkpoint_that_was_named_gives_way_to_the_next_older_one(tmp_pa
 
 
 def test_of_several_attempts_the_newest_whole_checkpoint_is_taken(tmp_path: Path) -> None:
-    """By (attempt, step): a later attempt that began anew stands before an earlier one that had come further."""
+    """By (attempt, step): a later attempt that began again comes before an earlier one that had come further."""
     for attempt, step in (("1", 30), ("2", 5), ("2", 10), ("10", 12)):
         (tmp_path / attempt).mkdir(exist_ok=True)
         write_whole(tmp_path / attempt / f"checkpoint-{step}", step, fill)
@@ -129,7 +129,7 @@ def test_of_several_attempts_the_newest_whole_checkpoint_is_taken(tmp_path: Path
     assert several.folder == tmp_path / "2" / "checkpoint-5"
 
 
-def test_a_checkpoint_whose_trainer_state_tells_another_step_is_not_whole(tmp_path: Path) -> None:
+def test_a_checkpoint_whose_trainer_state_names_another_step_is_not_whole(tmp_path: Path) -> None:
     write_whole(tmp_path / "checkpoint-4", 4, fill)
     os.rename(tmp_path / "checkpoint-4", tmp_path / "checkpoint-5")
     assert find_resume(tmp_path).folder is None
@@ -194,7 +194,7 @@ while True:
 
 
 def test_a_writer_killed_at_any_instant_leaves_only_whole_checkpoints(tmp_path: Path) -> None:
-    """Six kills spread over the act of saving; what stands under a final name is always whole."""
+    """Six kills spread over the act of saving; what has a final name is always whole."""
     for round_ in range(6):
         writer = subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path)], stdout=subprocess.PIPE)
         assert writer.stdout is not None

@@ -1,4 +1,4 @@
-"""Credit to turns lifts the planted tasks of ``benchmarks/credit.py``, with two seeds beside the default. Minutes."""
+"""Credit to turns lifts the planted tasks of ``benchmarks/credit.py``, with two seeds besides the default. Minutes."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def test_both_answers_follow_the_prompt_of_a_rollout_and_only_the_assistant_is_l
     call = '<tool_call>{"name": "echo", "arguments": {"text": "red"}}</tool_call>'
     assert learned == {"chosen": f"{call}<|im_end|>It is red.<|im_end|>", "rejected": "No, red it is.<|im_end|>"}
     ids, mask = example["chosen_ids"], example["chosen_mask"]
-    # The tool's answer stands between the two turns and is only read.
+    # The tool's answer is between the two turns and is only read.
     assert "red" in tokenizer.decode([t for t, own in zip(ids, mask, strict=True) if not own])
 
 

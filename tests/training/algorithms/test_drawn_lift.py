@@ -1,4 +1,4 @@
-"""Drawing by pass rate lifts a planted task beside the order, over two seeds. Minutes; a rise, not a smoke run."""
+"""Drawing by pass rate beats the order on a planted task, over two seeds. Minutes; a rise, not a smoke run."""
 
 from __future__ import annotations
 

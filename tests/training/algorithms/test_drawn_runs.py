@@ -41,7 +41,7 @@ def rows_by_step(*run_dirs: Path) -> dict[int, list[int | None]]:
 
 
 class Verdicts:
-    """An environment whose verdict hangs on the task and the seed, and not on what is answered: "green" is always
+    """An environment whose verdict depends on the task and the seed, and not on what is answered: "green" is always
     solved, "red" by every other seed, the others never."""
 
     def __init__(self) -> None:

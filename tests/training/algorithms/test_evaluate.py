@@ -69,7 +69,7 @@ def test_every_task_is_played_the_same_number_of_times(make_job: MakeJob, tmp_pa
 
 
 def test_contestants_meet_the_same_episodes_however_they_are_played(make_job: MakeJob, tmp_path: Path) -> None:
-    """Paired: the same tasks, and for each try of a task the same seed, whatever the steps and whoever plays."""
+    """Paired: the same tasks, and for each try of a task the same seed, for any steps and any contestant."""
     rows, seeds = [], []
     for name, size, policy in (("a", 4, "claim_success"), ("b", 7, "empty"), ("c", 1, "claim_success")):
         server = Server()
@@ -140,7 +140,7 @@ class StopsAt:
             self._job.stop.set()
 
 
-def test_a_second_attempt_goes_on_after_the_last_finished_step(make_job: MakeJob, tmp_path: Path) -> None:
+def test_a_second_attempt_continues_after_the_last_finished_step(make_job: MakeJob, tmp_path: Path) -> None:
     with scripted_server(Server().behave) as url:
         first = evaluation(make_job, url, "run/1")
         StopsAt(first, 2).put()

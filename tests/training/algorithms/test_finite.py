@@ -154,7 +154,7 @@ def still_job(make_job: MakeJob, url: str, **over: Any) -> Any:
 
 
 @pytest.mark.usefixtures("no_health")
-def test_updates_without_a_gradient_are_said_and_then_pause_the_run(make_job: MakeJob) -> None:
+def test_updates_without_a_gradient_are_reported_and_then_pause_the_run(make_job: MakeJob) -> None:
     with scripted_server() as url:
         job = still_job(make_job, url)
         with pytest.raises(NoGradient) as caught:

@@ -41,7 +41,7 @@ def test_three_steps_on_the_device_move_the_weights(make_job: MakeJob, starter_f
     assert all(event.values["rollouts/excluded"] == 0 and event.values["grad_norm"] > 0 for event in steps)
 
 
-def test_a_run_on_the_device_goes_on_from_its_checkpoint(make_job: MakeJob) -> None:
+def test_a_run_on_the_device_continues_from_its_checkpoint(make_job: MakeJob) -> None:
     with scripted_server() as url:
         shared = {"environment": {"url": url}, "rewards": {"components": COMPONENTS}}
         first = make_job("first", **shared, run={**CUDA, "save_every": 2})

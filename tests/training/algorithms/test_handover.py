@@ -1,4 +1,4 @@
-"""New weights on their way to the sampler while the trainer goes on: what waits for them."""
+"""New weights on their way to the sampler while the trainer continues: what waits for them."""
 
 from __future__ import annotations
 

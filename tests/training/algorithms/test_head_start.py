@@ -109,12 +109,12 @@ def test_the_first_values_are_the_mean_of_their_own_returns(
     assert [reward is None for reward in rewards] == [count == 0 for count in own]
     value = float(first["values"][mask.bool()][0])
     assert torch.equal(first["values"], torch.where(mask.bool(), value, 0.0))
-    told: list[float] = []
+    returns: list[float] = []
     for count, reward in zip(own, rewards, strict=True):
         if count:
             steps = by_steps([0.0] * (count - 1) + [reward or 0.0], [value] * count, gamma, lam)
-            told += [advantage + value for advantage in steps]
-    assert sum(told) / len(told) == pytest.approx(value, abs=1e-4)
+            returns += [advantage + value for advantage in steps]
+    assert sum(returns) / len(returns) == pytest.approx(value, abs=1e-4)
     if lam == 1:
         pairs = list(zip(own, rewards, strict=True))
         assert value == pytest.approx(sum(n * (r or 0.0) for n, r in pairs) / sum(own), abs=1e-5)
@@ -138,7 +138,7 @@ def test_a_sampling_without_evidence_starts_nothing(make_job: MakeJob, sampled: 
     assert own_tokens(sampled[1]).any() and len(started(job)) == 1
 
 
-def test_a_stage_goes_on_with_the_head_of_the_one_before(make_job: MakeJob) -> None:
+def test_a_stage_continues_with_the_head_of_the_one_before(make_job: MakeJob) -> None:
     stages = [{"name": "one", "until_step": 2}, {"name": "two", "ppo": {"critic_warmup": 9}}]
     with scripted_server() as url:
         job = make_job(**PPO, environment={"url": url}, run={"max_steps": 4}, curriculum={"stages": stages})

@@ -1,4 +1,4 @@
-"""Held-out tasks: played with the weights as they stand, never learned from, and the best weights are kept."""
+"""Held-out tasks: played with the current weights, never learned from, and the best weights are kept."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.usefixtures("no_health")
 
 
 class Server:
-    """An environment that solves or fails as it is told, and remembers the tasks it was asked for."""
+    """An environment that solves or fails as set, and remembers the tasks it was asked for."""
 
     def __init__(self, solved: list[float] | None = None) -> None:
         self.solved = solved or []
@@ -63,8 +63,8 @@ def test_held_out_tasks_are_played_before_between_and_after_and_never_trained_on
         run_grpo(job, scorer=by_length)
     rows = load_rows(Path(job.config.data.train))
     held = set(split_rows(rows, 0.3).held_out)
-    told = of_type(job.run_dir, "tasks_held_out")[0]
-    assert (told.source, set(told.rows), told.leaked) == ("share", held, 0) and 2 < len(held) < 15
+    split = of_type(job.run_dir, "tasks_held_out")[0]
+    assert (split.source, set(split.rows), split.leaked) == ("share", held, 0) and 2 < len(held) < 15
     by = played(job)
     assert {event.row for event in by[True]} == held and held.isdisjoint(event.row for event in by[False])
     assert Counter(event.step for event in by[True]) == {0: len(held), 2: len(held), 3: len(held)}
@@ -187,9 +187,9 @@ def test_another_dataset_is_played_without_what_is_trained_on(make_job: MakeJob,
             evaluate={"every": 5, "share": 0.0, "data": str(other), "samples": 2},
         )
         run_grpo(job, scorer=by_length)
-    told = of_type(job.run_dir, "tasks_held_out")[0]
-    assert told.source == "dataset" and (told.leaked, told.rows) == (1, [1, 2, 3])
-    assert Counter(event.row for event in played(job)[True]) == dict.fromkeys(told.rows, 4)  # 2 tries, 2 steps
+    split = of_type(job.run_dir, "tasks_held_out")[0]
+    assert split.source == "dataset" and (split.leaked, split.rows) == (1, [1, 2, 3])
+    assert Counter(event.row for event in played(job)[True]) == dict.fromkeys(split.rows, 4)  # 2 tries, 2 steps
 
 
 def test_nothing_left_on_a_side_is_refused_before_training(make_job: MakeJob, tmp_path: Path) -> None:
@@ -204,7 +204,7 @@ def test_nothing_left_on_a_side_is_refused_before_training(make_job: MakeJob, tm
     ("options", "wrong"),
     [({"every": 5}, "say what is held out"), ({"every": 5, "share": 0.1, "data": "x.jsonl"}, "not both")],
 )
-def test_what_is_held_out_must_be_said_once(options: dict[str, Any], wrong: str) -> None:
+def test_what_is_held_out_must_be_given_once(options: dict[str, Any], wrong: str) -> None:
     with pytest.raises(ValueError, match=wrong):
         JobConfig.model_validate({"evaluate": options})
 
@@ -225,7 +225,7 @@ def test_an_evaluation_of_the_same_share_plays_the_same_tasks(make_job: MakeJob)
 
 
 def test_a_refill_draws_from_all_tasks_and_never_from_those_held_out(make_job: MakeJob) -> None:
-    """Of a short run too: its order reaches two tasks alone, and whatever is resumed must draw the same."""
+    """Of a short run too: its order reaches two tasks alone, and each resumed run must draw the same."""
 
     def flat(_episode: Episode) -> Score:
         return Score(parts={"env_success": 0.5}, total=0.5)

@@ -143,8 +143,8 @@ def test_what_follows_the_last_learned_turn_is_cut_off(use: Any) -> None:
         encode_rows([saying(1, 0)], tokenizer, short - 1)
 
 
-def test_turns_that_follow_each_other_are_told_apart(use: Any) -> None:
-    """Nothing stands between two turns of DeepSeek's assistant."""
+def test_turns_that_follow_each_other_are_distinguished(use: Any) -> None:
+    """Nothing is between two turns of DeepSeek's assistant."""
     tokenizer = use("deepseekv3")
     said = [{"role": "assistant", "content": text, "weight": weight} for text, weight in (("one", 0), ("two", 1))]
     encoded = encode_rows([row_from_dict({"messages": [ASKS, *said]})], tokenizer, 4096)
@@ -222,7 +222,7 @@ def test_what_the_prompt_supplies_is_not_learned(use: Any) -> None:
     assert learned(encode_rows([plain], tokenizer, 4096), tokenizer) == "Four.<|im_end|>"
 
 
-def test_a_first_turn_that_answers_nothing_teaches_nobody_else_s_words(use: Any) -> None:
+def test_a_first_turn_that_answers_nothing_teaches_no_other_words(use: Any) -> None:
     """Under a template without a header everything behind it was learned, the user's texts too."""
     greeting = {"role": "assistant", "content": "Welcome."}
     value = {"messages": [greeting, ASKS, {"role": "assistant", "content": "Four."}]}

@@ -206,7 +206,7 @@ def test_a_micro_batch_with_means_of_its_own_keeps_its_order(
     assert asked == [True, False, False, False]
 
 
-def test_a_row_beyond_the_limit_is_said_once(make_job: MakeJob) -> None:
+def test_a_row_beyond_the_limit_is_reported_once(make_job: MakeJob) -> None:
     said: dict[int, list[str]] = {}
     longest = 0
     for number in range(3):

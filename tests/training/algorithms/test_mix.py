@@ -1,5 +1,5 @@
 """Several environments in one run, on the real trainer: groups by weight, each with its part's environment and
-components, and a run that is cut goes on as one that was not."""
+components, and a run that is cut continues as one that was not."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_no_part_is_ever_a_whole_group_off_its_share() -> None:
 
 
 def test_a_longer_deal_begins_like_a_shorter_one() -> None:
-    """So a run that is given more steps goes on where it was."""
+    """So a run that is given more steps continues where it was."""
     assert dealt([0.61, 0.27, 0.12], 400)[:123] == dealt([0.61, 0.27, 0.12], 123)
 
 
@@ -155,7 +155,7 @@ def test_each_part_has_its_own_tasks_environment_and_components(make_job: MakeJo
 
 def test_groups_of_other_parts_change_no_baseline(make_job: MakeJob, tmp_path: Path) -> None:
     """The advantages of a group are those of its own rewards, whatever the other parts pay; with batch scaling they
-    hang on all, as TRL computes them."""
+    depend on all, as TRL computes them."""
     with scripted_server(Server([0.5]).behave) as first, scripted_server(Server([0.5]).behave) as second:
         for scale in ("group", "batch"):
             job = mixed(
@@ -208,12 +208,12 @@ def test_held_out_tasks_of_each_part_with_figures_of_each_and_of_all(make_job: M
         run_grpo(job)
     rows = [load_rows(Path(part["data"]["train"])) for part in own]  # type: ignore[index]
     held = [set(split_rows(each, 0.3).held_out) for each in rows]
-    told = of_type(job.run_dir, "tasks_held_out")
-    assert [(event.part, len(event.rows)) for event in told] == [("colours", 3), ("numbers", 3)]
-    assert all(set(event.rows) <= own_held for event, own_held in zip(told, held, strict=True))
+    events = of_type(job.run_dir, "tasks_held_out")
+    assert [(event.part, len(event.rows)) for event in events] == [("colours", 3), ("numbers", 3)]
+    assert all(set(event.rows) <= own_held for event, own_held in zip(events, held, strict=True))
     evaluated = played(job, held_out=True)
     assert {(part, row) for _s, _g, part, row in evaluated} == {
-        (event.part, row) for event in told for row in event.rows
+        (event.part, row) for event in events for row in event.rows
     }
     assert {part for _s, _g, part, _r in played(job)} == {"colours"}
     assert held[0].isdisjoint(row for _s, _g, _part, row in played(job))
@@ -258,7 +258,7 @@ def test_held_out_tasks_meet_the_seeds_of_a_run_of_their_part_alone(make_job: Ma
     assert Counter(two.asked) - Counter(alone.asked) == Counter() and len(two.asked) == len(alone.asked)
 
 
-def test_what_is_wrong_with_a_part_is_said_with_its_name(make_job: MakeJob, tmp_path: Path) -> None:
+def test_what_is_wrong_with_a_part_is_reported_with_its_name(make_job: MakeJob, tmp_path: Path) -> None:
     def run(**own: Any) -> None:
         run_grpo(mixed(make_job, tmp_path, ["http://127.0.0.1:1", "http://127.0.0.1:1"], parts=[{}, own]))
 

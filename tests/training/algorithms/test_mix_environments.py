@@ -1,5 +1,5 @@
 """A mix on two real environments over HTTP: our tools server and ToolBench's world, GRPO on a starter of the words of
-both; one of the servers dies, and the run goes on from there once it is back."""
+both; one of the servers dies, and the run continues from there once it is back."""
 
 from __future__ import annotations
 
@@ -98,5 +98,5 @@ def test_two_real_environments_teach_one_model_and_one_of_them_dies(rows: dict[s
     assert values[2]["parts/tools/share"] == values[2]["parts/toolbench/share"] == 0.5
     assert {event.part for event in of_type(tmp_path / "2", "tasks_held_out")} == {"tools", "toolbench"}
     held = of_type(tmp_path / "2", "held_out_evaluated")
-    assert [event.report["tasks"] for event in held] == [4, 4]  # as it goes on, and at its end
+    assert [event.report["tasks"] for event in held] == [4, 4]  # as it continues, and at its end
     assert list(values) == [2]

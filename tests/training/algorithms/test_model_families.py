@@ -83,7 +83,7 @@ def rows_of(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def test_a_family_writes_readable_calls_in_every_stage(
     name: str, rows_of: dict[str, Path], tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
-    """Warm-up, GRPO and an evaluation of a tiny random model, whose calls were read by nobody before."""
+    """Warm-up, GRPO and an evaluation of a tiny random model, whose calls were not read before."""
     base = make_model(name, load_rows(rows_of["demonstrations"], 300), tmp_path / "base")
     learning = {"batch_size": 4, "max_length": 2048}
     warm_up = job(

@@ -47,8 +47,8 @@ def test_in_bfloat16_the_moments_are_and_the_way_is_nearly_the_same() -> None:
     assert float((found - wanted).norm() / (wanted - start).norm()) < 0.02
 
 
-def test_a_second_moment_of_bfloat16_goes_on_moving() -> None:
-    """A thousandth of it is less than half of bfloat16's step: rounded to the nearest it stood still for ever."""
+def test_a_second_moment_of_bfloat16_keeps_moving() -> None:
+    """A thousandth of it is less than half of bfloat16's step: rounded to the nearest it never moved."""
     weight = torch.nn.Parameter(torch.zeros(4096))
     made = SmallAdamW([weight], lr=0.0, betas=(0.9, 0.999), eps=1e-8, dtype=torch.bfloat16)
     made.state[weight] = {
@@ -72,7 +72,7 @@ def test_rounding_at_random_keeps_the_mean_and_what_bfloat16_holds() -> None:
 
 
 @pytest.mark.parametrize("name", ["adamw_bf16", "adamw_offload", "adafactor"])
-def test_a_run_learns_with_it_and_goes_on_from_its_checkpoint(make_job: MakeJob, name: str) -> None:
+def test_a_run_learns_with_it_and_continues_from_its_checkpoint(make_job: MakeJob, name: str) -> None:
     optim = {"learning_rate": 3e-3, "optimizer": name}
     if name != "adafactor":
         optim |= {"beta1": 0.85, "beta2": 0.99, "epsilon": 1e-7}

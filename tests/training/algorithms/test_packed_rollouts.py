@@ -249,7 +249,7 @@ def test_a_run_that_packs_and_was_cut_is_bitwise_the_same(make_job: MakeJob, mon
 def test_a_run_of_a_model_with_states_is_refused_before_it_plays(
     make_job: MakeJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Here rows are not told apart, as by a layer that knows nothing of positions."""
+    """Here rows are not distinguished, as by a layer that knows nothing of positions."""
     engine = TailedEngine(LENGTHS, 2)
     monkeypatch.setattr("training.policy.attention.borders", lambda positions, tokens: [0, tokens])
     with pytest.raises(ConfigError) as found:

@@ -30,7 +30,7 @@ SAMPLED = ActorCriticTrainer._generate_and_score_completions
 
 @pytest.fixture
 def sampled(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """What each sampling hands to the updates, and the trainer beside it."""
+    """What each sampling hands to the updates, and the trainer with it."""
     found: list[dict[str, Any]] = []
 
     def remember(self: Any, inputs: Any) -> Any:
@@ -78,8 +78,8 @@ def test_a_token_is_compared_with_the_value_of_the_next_own_one(
     marks = torch.cat([second["prompt_mask"], second["completion_mask"]], 1)
     with torch.no_grad():
         reference = trainer.ref_model(ids, attention_mask=marks).logits[:, -mask.shape[1] - 1 : -1].log_softmax(-1)
-    told = reference.gather(-1, second["completion_ids"][..., None])[..., 0]
-    pulls = 0.1 * (second["sampling_per_token_logps"] - told)
+    logps = reference.gather(-1, second["completion_ids"][..., None])[..., 0]
+    pulls = 0.1 * (second["sampling_per_token_logps"] - logps)
     rewards = rewards_of(job.run_dir, 2)
     assert float(second["values"].abs().max()) > 0.01 and float((pulls * mask).abs().max()) > 0.01
     for row, reward in enumerate(rewards):

@@ -33,7 +33,7 @@ def config(**groups: Any) -> JobConfig:
         ),
     ],
 )
-def test_what_a_base_of_4_bits_cannot_do_is_refused_beside_its_option(groups: dict[str, Any], said: str) -> None:
+def test_what_a_base_of_4_bits_cannot_do_is_refused_at_its_option(groups: dict[str, Any], said: str) -> None:
     with pytest.raises(ValidationError) as found:
         config(**groups)
     (error,) = found.value.errors(include_url=False)

@@ -141,7 +141,7 @@ def kill_the_worker(server: VllmServer) -> None:
     os.kill(next(pid for pid, name in named.items() if "Worker" in name), signal.SIGKILL)
 
 
-def test_a_worker_that_is_killed_costs_the_step_and_resume_goes_on(
+def test_a_worker_that_is_killed_costs_the_step_and_resume_continues(
     make_job: MakeJob, trained_folder: Path, on_step: dict[int, Callable[[VllmServer], None]]
 ) -> None:
     on_step[2] = kill_the_worker

@@ -54,7 +54,7 @@ def test_a_row_of_which_nothing_can_be_learned_says_why() -> None:
 
 
 def test_a_turn_that_is_read_otherwise_than_the_row_says_is_marked() -> None:
-    """Llama's template drops the words beside a call."""
+    """Llama's template drops the words next to a call."""
     call = {"id": "k", "type": "function", "function": {"name": "stock", "arguments": {"item": "lamp"}}}
     said = {"role": "assistant", "content": "I look it up.", "tool_calls": [call]}
     row = row_from_dict({"messages": [ASKS, said], "tools": [STOCK]})
@@ -76,7 +76,7 @@ def test_pairs_show_both_answers_and_prompts_alone_are_context(tokenizer: Any) -
     assert prompt.why == "mute" and words(prompt, "context").endswith("<|im_start|>assistant\n")
 
 
-def test_a_character_of_several_ids_stands_at_the_last_of_them() -> None:
+def test_a_character_of_several_ids_is_at_the_last_of_them() -> None:
     tokenizer = tokenizer_for(text_of("qwen2_5"))
     ids = tokenizer("né北", add_special_tokens=False)["input_ids"]
     assert [token.text for token in spelled(ids, tokenizer)] == ["n", "", "é", "", "", "北"]

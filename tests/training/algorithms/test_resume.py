@@ -80,7 +80,7 @@ def test_grpo_of_three_plus_three_steps_equals_six(make_job: MakeJob, monkeypatc
         assert joined == pytest.approx(figures(whole, name), rel=1e-3, abs=1e-5)
 
 
-def test_without_a_whole_checkpoint_a_run_starts_anew_with_a_word(make_job: MakeJob) -> None:
+def test_without_a_whole_checkpoint_a_run_starts_again_with_a_message(make_job: MakeJob) -> None:
     job = make_job(**SFT, run={"max_steps": 4, "save_every": 2})
     run_sft(job)
     for step in (2, 4):

@@ -96,7 +96,7 @@ def test_a_rollout_is_one_action_against_the_others(make_job: MakeJob, monkeypat
     assert float(slope.abs().max()) > 1e-3
 
 
-def test_the_pull_of_the_reference_stands_in_the_reward(make_job: MakeJob, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_pull_of_the_reference_is_part_of_the_reward(make_job: MakeJob, monkeypatch: pytest.MonkeyPatch) -> None:
     """After a step of a large size the policy has left the reference; its KL divergence is paid for, not derived."""
     given, slopes = watch_losses(monkeypatch)
     pulled: list[torch.Tensor] = []
@@ -166,10 +166,10 @@ def test_the_options_of_grpo_say_nothing_about_it() -> None:
 
 
 @pytest.mark.parametrize("kind", ["rloo", "ppo"])
-def test_the_pull_does_not_hang_on_what_the_sampler_says(
+def test_the_pull_does_not_depend_on_what_the_sampler_says(
     make_job: MakeJob, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    """Its log-probabilities differ by what was batched beside a turn, so no two runs were bitwise the same."""
+    """Its log-probabilities differ by what was batched with a turn, so no two runs were bitwise the same."""
     original, weights = rollouts.trl_batch, []
     for shift in (0.0, 1e-3):
 

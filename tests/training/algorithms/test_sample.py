@@ -108,8 +108,8 @@ def test_without_a_dataset_the_environment_draws_the_tasks(make_job: MakeJob, tm
         run_sample(sample(make_job, url, "starter", data={"train": ""}, sample={}, model={"source": "starter"}))
 
 
-def test_a_stopped_run_goes_on_after_its_last_step(make_job: MakeJob, tmp_path: Path) -> None:
-    """Earlier attempts were guessed by folders named 1, 2, … beside the run's own."""
+def test_a_stopped_run_continues_after_its_last_step(make_job: MakeJob, tmp_path: Path) -> None:
+    """Earlier attempts were guessed by folders named 1, 2, … next to the run's own."""
     with scripted_server() as url:
         first = sample(make_job, url, "first", run={"max_steps": 3})
         write = first.journal.write

@@ -41,7 +41,7 @@ def by_length(episode: Episode) -> Score:
 
 
 @pytest.mark.parametrize("lora_rank", [0, 4])
-def test_grpo_checks_its_sampler_once_and_tells_it_of_new_weights(
+def test_grpo_checks_its_sampler_once_and_notifies_it_of_new_weights(
     make_job: MakeJob, starter_folder: Path, monkeypatch: pytest.MonkeyPatch, lora_rank: int
 ) -> None:
     changes: list[int] = []

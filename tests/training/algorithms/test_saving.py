@@ -148,7 +148,7 @@ def test_the_last_step_can_be_gone_on_from(make_job: MakeJob) -> None:
     assert all((before[name] == after[name]).all() for name in before)
 
 
-def test_checkpoints_stand_only_where_all_updates_of_a_sampling_are_done(make_job: MakeJob) -> None:
+def test_checkpoints_are_only_where_all_updates_of_a_sampling_are_done(make_job: MakeJob) -> None:
     """Two mini batches, twice: four updates a sampling; the step asked for is rounded up."""
     with scripted_server() as url:
         job = grpo(
@@ -216,10 +216,10 @@ def test_a_later_attempt_removes_what_earlier_ones_left(make_job: MakeJob, monke
     ]
 
 
-def test_a_full_disk_pauses_before_it_is_full_and_keeps_what_stands(
+def test_a_full_disk_pauses_before_it_is_full_and_keeps_what_is_saved(
     make_job: MakeJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The save of step 2 does not fit beside the reserve; the checkpoint of step 1 stays whole."""
+    """The save of step 2 does not fit with the reserve; the checkpoint of step 1 stays whole."""
     job = make_job(**SFT, run={"max_steps": 4, "save_every": 1})
     usage = shutil.disk_usage(job.run_dir)
     small = type(usage)(usage.total, usage.total, 3 << 20)
@@ -280,11 +280,11 @@ def test_the_grace_follows_the_last_save_and_begins_with_an_estimate(make_job: M
     run_sft(job)
     started = of_type(job.run_dir, "run_started")[0]
     size = next(event.bytes for event in of_type(job.run_dir, "checkpoint"))
-    # Weights and two moments of AdamW are nearly all of a checkpoint; the tokenizer is beside them.
+    # Weights and two moments of AdamW are nearly all of a checkpoint; the tokenizer is next to them.
     assert started.save_seconds * 100e6 == pytest.approx(size, rel=0.2)
 
 
-def test_lora_leaves_its_adapter_beside_the_merged_model(make_job: MakeJob, starter_folder: Path) -> None:
+def test_lora_leaves_its_adapter_next_to_the_merged_model(make_job: MakeJob, starter_folder: Path) -> None:
     """Only the merged model was left."""
     job = make_job(**SFT, model={"source": str(starter_folder), "lora_rank": 4}, run={"max_steps": 2})
     run_sft(job)
@@ -320,10 +320,10 @@ def test_what_a_default_became_is_recorded(make_job: MakeJob, starter_folder: Pa
     assert of_type(named.run_dir, "run_started")[0].resolved == {"model.revision": "0123abc"}
 
 
-def test_a_resumed_run_tells_from_where_what_was_lost_and_what_was_checked(
+def test_a_resumed_run_reports_its_checkpoint_what_was_lost_and_what_was_checked(
     make_job: MakeJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A torn checkpoint is really set aside, the one before it is taken, and both are said."""
+    """A torn checkpoint is really set aside, the one before it is taken, and both are reported."""
     first = make_job("runs/1", **SFT, run={"max_steps": 9, "save_every": 2})
     at(first, monkeypatch, "metrics", 7, lambda: (_ for _ in ()).throw(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):

@@ -100,7 +100,7 @@ def test_all_of_it_is_there() -> None:
         ("plays_by", lambda _rollouts: {"gone": None}, ["gone"]),
     ],
 )
-def test_what_a_version_lacks_is_said_by_name(
+def test_what_a_version_lacks_is_reported_by_name(
     monkeypatch: pytest.MonkeyPatch, name: str, value: object, says: list[str]
 ) -> None:
     monkeypatch.setattr(seam, name, value)

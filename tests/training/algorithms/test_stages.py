@@ -1,4 +1,4 @@
-"""Stages of one run on the real trainer: own tasks, rewards and options, and a run that is cut goes on in its stage."""
+"""Stages of one run on the real trainer: own tasks, rewards and options, and a cut run continues in its stage."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ def test_a_figure_that_is_never_reached_keeps_the_run_in_its_stage_and_says_so(m
     assert "The run ended in stage a; not reached: b." in [event.message for event in of_type(job.run_dir, "log")]
 
 
-def test_what_is_wrong_with_the_last_stage_is_told_before_the_first(make_job: MakeJob, tmp_path: Path) -> None:
+def test_what_is_wrong_with_the_last_stage_is_reported_before_the_first(make_job: MakeJob, tmp_path: Path) -> None:
     lost = {"name": "b", "data": {"train": str(tmp_path / "none.jsonl")}}
     job = staged(make_job, "", [{"name": "a", "until_step": 1}, lost])
     with pytest.raises(DataError):
@@ -209,7 +209,7 @@ THREE = [{"name": "a", "until_step": 3}, {"name": "b", "until_step": 6}, {"name"
 
 
 @pytest.mark.parametrize(
-    ("step", "mark", "goes_on_in"),
+    ("step", "mark", "stage_after"),
     [
         (2, StageMark(number=1, name="a", began=0), ("a", 0)),
         (3, StageMark(number=1, name="a", began=0, ended=True), ("b", 3)),
@@ -223,17 +223,17 @@ THREE = [{"name": "a", "until_step": 3}, {"name": "b", "until_step": 6}, {"name"
     ],
 )
 def test_a_run_finds_its_stage_by_name_and_else_by_step(
-    make_job: MakeJob, step: int, mark: StageMark | None, goes_on_in: tuple[str, int]
+    make_job: MakeJob, step: int, mark: StageMark | None, stage_after: tuple[str, int]
 ) -> None:
     job = staged(make_job, "", THREE, run={"max_steps": 10})
     folder = job.run_dir / f"checkpoint-{step}"
     write_whole(folder, step, lambda folder: None, stage=mark)
     StageProgress(job, folder)
-    assert job.stage is not None and (job.stage.name, job.stage.began, job.stage.ended) == (*goes_on_in, False)
+    assert job.stage is not None and (job.stage.name, job.stage.began, job.stage.ended) == (*stage_after, False)
 
 
 def test_the_best_checkpoint_is_one_of_the_latest_stage(tmp_path: Path) -> None:
-    """Rewards of two stages do not compare: a format reward of 2 would stay the best for ever."""
+    """Rewards of two stages do not compare: a format reward of 2 would always stay the best."""
     for step, number, reward in [(1, 1, 2.0), (2, 1, 1.0), (3, 2, 0.2), (4, 2, 0.5), (5, 2, 0.1)]:
         mark = StageMark(number=number, name=str(number), began=0)
         write_whole(tmp_path / f"checkpoint-{step}", step, lambda folder: None, reward, stage=mark)

@@ -69,7 +69,7 @@ def test_without_a_verdict_rewards_count_between_the_lowest_and_the_highest_unti
     assert evidence(found, 1) == Evidence(2.0, 1.25, 1.0625, 1)
     found.took(2, played(2, [10.0, 2.0]))
     assert evidence(found, 2) == Evidence(2.0, 1.0, 1.0, 2) and (found.memory.low, found.memory.high) == (2.0, 10.0)
-    assert evidence(found, 0) == Evidence(2.0, 0.5, 0.25, 1)  # what was said of it stays
+    assert evidence(found, 0) == Evidence(2.0, 0.5, 0.25, 1)  # what was recorded of it stays
     found.took(3, played(3, [4.0, 8.0]))  # inside of the range, which stays
     assert evidence(found, 3) == Evidence(2.0, 1.0, 0.625, 3) and (found.memory.low, found.memory.high) == (2.0, 10.0)
 
@@ -86,7 +86,7 @@ def test_an_excluded_rollout_is_no_evidence_and_never_a_failure() -> None:
     assert evidence(found, 3).rollouts == 1.0 and (found.memory.low, found.memory.high) == (0.8, 0.8)
 
 
-def test_rollouts_without_a_verdict_beside_some_that_have_one_are_no_evidence() -> None:
+def test_rollouts_without_a_verdict_are_no_evidence_where_others_have_one() -> None:
     found = drawing()
     found.took(1, played(0, [0.3, 0.4, 0.5], [1.0, None, 0.0]))
     assert evidence(found, 0) == Evidence(2.0, 1.0, 1.0, 1) and found.memory.low is None
@@ -173,7 +173,7 @@ def test_what_is_planned_stays_whatever_is_learned_meanwhile() -> None:
     assert found.tasks_of(1, 3) != early[0]  # it was taken, so it is drawn again
 
 
-def test_the_draw_hangs_on_seed_step_and_evidence_alone() -> None:
+def test_the_draw_depends_on_seed_step_and_evidence_alone() -> None:
     draws = [drawing(30).tasks_of(step, 5) for step in (4, 4, 5)]
     assert draws[0] == draws[1] != draws[2]
     options = DataConfig(draw="pass_rate")
@@ -181,7 +181,7 @@ def test_the_draw_hangs_on_seed_step_and_evidence_alone() -> None:
 
 
 def test_tasks_of_a_refill_follow_those_of_the_sampling() -> None:
-    """The draw goes on, so the sampling's own are the same with and without."""
+    """The draw continues, so the sampling's own are the same with and without."""
     found, without = drawing(20), drawing(20)
     own = found.tasks_of(1, 3, 6)
     assert own == without.tasks_of(1, 3) and without.spare_of(1, 3) == []
@@ -244,7 +244,7 @@ def test_a_copy_stays_as_it_was() -> None:
 
 
 def test_a_save_that_comes_later_keeps_what_was_known_at_its_border(make_job: MakeJob) -> None:
-    """Two updates a sampling: the weights stand at step 2 until the first update of the next sampling."""
+    """Two updates a sampling: the weights are at step 2 until the first update of the next sampling."""
     saver = Saver(make_job(), updates=2)
     saver.drawing = found = drawing()
     saver.updated(2)

@@ -149,7 +149,7 @@ def test_a_stage_is_not_ended_by_it_and_none_follows(make_job: MakeJob) -> None:
 
 
 @pytest.mark.parametrize("kind", ["rloo", "ppo", "sample"])
-def test_whatever_plays_ends_so(make_job: MakeJob, kind: str) -> None:
+def test_every_kind_that_plays_ends_so(make_job: MakeJob, kind: str) -> None:
     with scripted_server() as url:
         run = {"max_steps": 6, "max_hours": 0.5, **NO_SAVES}
         job = timed(make_job(kind=kind, **PLAYED, environment={"url": url}, run=run))
@@ -159,7 +159,7 @@ def test_whatever_plays_ends_so(make_job: MakeJob, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["sft", "dpo"])
-def test_whatever_is_shown_ends_so(make_job: MakeJob, tmp_path: Path, starter_folder: Path, kind: str) -> None:
+def test_every_kind_that_shows_ends_so(make_job: MakeJob, tmp_path: Path, starter_folder: Path, kind: str) -> None:
     run = {"max_steps": 6, "max_hours": 0.5, **NO_SAVES}
     if kind == "sft":
         made = make_job(kind="sft", sft={"batch_size": 4}, run=run)

@@ -59,7 +59,7 @@ def test_each_token_has_the_values_of_its_first_update(make_job: MakeJob, starte
     assert len(values) == job.config.rollouts_per_step == len(advantages) and size > 1
     ended = {e.rollout: e.tokens for e in of_type(job.run_dir, "rollout_finished")}
     model = AutoModelForCausalLM.from_pretrained(starter_folder)
-    told = spelled(job.run_dir)
+    columns = spelled(job.run_dir)
     tokenizer = AutoTokenizer.from_pretrained(starter_folder)
     exact = 0
     for name, event in started.items():
@@ -67,7 +67,7 @@ def test_each_token_has_the_values_of_its_first_update(make_job: MakeJob, starte
         own = (found.flags & SAMPLED).astype(bool)
         assert own.sum() == ended[name]
         assert found.advantage == pytest.approx(advantages[event.group, event.index], abs=2e-5)
-        spelling = b"".join(bytes_of(*told[number]) for number in found.ids.tolist())
+        spelling = b"".join(bytes_of(*columns[number]) for number in found.ids.tolist())
         assert spelling.decode(errors="replace") == tokenizer.decode(found.ids.tolist(), skip_special_tokens=False)
         ids = torch.tensor([*found.prompt.tolist(), *found.ids.tolist()])[None]
         with torch.no_grad():
@@ -109,7 +109,7 @@ def test_an_excluded_rollout_and_a_token_s_own_advantage(make_job: MakeJob) -> N
 
 
 def test_a_record_stays_within_its_limit(tmp_path: Path) -> None:
-    """Of a run that goes on, what stands there already counts."""
+    """Of a run that continues, what is there already counts."""
 
     def play(record: TokenRecord, first: int) -> list[str]:
         for step in range(first, first + 4):

@@ -331,7 +331,7 @@ def test_stages_may_differ_in_it(make_job: MakeJob, trained_folder: Any) -> None
 def test_each_part_of_a_mix_has_its_credit(
     make_job: MakeJob, trained_folder: Any, tmp_path: Any, sampled: list[Any]
 ) -> None:
-    """Groups of an environment that pays on the way beside groups of one that pays at the end."""
+    """Groups of an environment that pays on the way next to groups of one that pays at the end."""
     with scripted_server(Paying()) as along, scripted_server(Paying(at_the_end=True)) as late:
         parts = [
             {"name": name, "weight": 1, "environment": {"url": url}, "data": {"train": tasks(tmp_path, name, (name,))}}
@@ -349,15 +349,15 @@ def test_each_part_of_a_mix_has_its_credit(
     assert silent == parts_of and {part for _group, part in parts_of} == {"along", "late"}
 
 
-def test_the_journal_has_what_was_said(make_job: MakeJob, trained_folder: Any) -> None:
+def test_the_journal_has_the_rewards_of_turns(make_job: MakeJob, trained_folder: Any) -> None:
     """Whatever the credit, so that the lab can show what it would do."""
     with scripted_server(Paying()) as url:
         job = paid_job(make_job, trained_folder, url)
         run_grpo(job, scorer=by_length)
     for end in of_type(job.run_dir, "rollout_finished"):
         assert len(end.turn_rewards) == end.turns + 1 and end.turn_rewards[0] is None
-        told = [value for value in end.turn_rewards if value is not None]
-        assert len(told) == end.turns and told[-1] == end.env_reward
+        rewarded = [value for value in end.turn_rewards if value is not None]
+        assert len(rewarded) == end.turns and rewarded[-1] == end.env_reward
 
 
 PAID = {"rewards": {"components": [{"name": "paid", "function": "task_success", "weight": 0.5}]}}

@@ -1,4 +1,4 @@
-"""PPO's value head: what is written of it, how it is trained, and what is said when it diverges."""
+"""PPO's value head: what is written of it, how it is trained, and what is reported when it diverges."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_head_is_in_no_model_that_is_written(make_job: MakeJob, starter_folder
 def test_a_run_that_was_cut_is_bitwise_the_same(
     make_job: MakeJob, monkeypatch: pytest.MonkeyPatch, starter_folder: Path, rank: int
 ) -> None:
-    """Two epochs over two mini batches; the head's weights and moments stand in the checkpoint."""
+    """Two epochs over two mini batches; the head's weights and moments are in the checkpoint."""
     model = {"source": str(starter_folder), "lora_rank": rank}
     options = {"num_iterations": 2, "beta": 0.02, "lam": 0.95, "critic_learning_rate": 0.02, "critic_warmup": 3}
     over = {"ppo": options, "model": model}
@@ -73,7 +73,7 @@ def test_vllm_is_handed_the_model_without_its_head(starter_folder: Path, tmp_pat
     assert value_head_of(model) is not None
 
 
-def test_a_checkpoint_without_a_head_is_told(starter_folder: Path) -> None:
+def test_a_checkpoint_without_a_head_is_reported(starter_folder: Path) -> None:
     from transformers import AutoModelForCausalLM
 
     model = AutoModelForCausalLM.from_pretrained(starter_folder)
@@ -150,7 +150,7 @@ def test_values_that_are_not_finite_pause_the_run_and_nothing_is_learned(
     assert [event.step for event in of_type(job.run_dir, "metrics")] == [1]
 
 
-def test_a_head_that_is_worse_than_none_for_long_is_said_once(
+def test_a_head_that_is_worse_than_none_for_long_is_reported_once(
     make_job: MakeJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A step size of 1 throws the values far beyond any return."""
@@ -175,16 +175,16 @@ def test_a_head_that_is_worse_than_none_for_long_is_said_once(
         ([-0.1] * 2, ""),
     ],
 )
-def test_values_that_explain_nothing_are_said_with_their_number(
+def test_values_that_explain_nothing_are_reported_with_their_number(
     trainer: Any, monkeypatch: pytest.MonkeyPatch, explained: list[float], said: str
 ) -> None:
     """The middle one of the last three samplings is at most 0: after the fourth, in the second case. Once."""
     lines: list[tuple[str, str]] = []
-    told = iter(explained)
+    variances = iter(explained)
     trainer._explained = deque(maxlen=3)
     trainer.callback = SimpleNamespace(extra={}, job=SimpleNamespace(log=lambda *words: lines.append(words)))
     monkeypatch.setattr(trainers, "PATIENCE", 3)
-    monkeypatch.setattr(trainers, "explained_variance", lambda *_given: next(told))
+    monkeypatch.setattr(trainers, "explained_variance", lambda *_given: next(variances))
     for _sampling in explained:
         trainer._report_values(torch.zeros(1, 2), torch.zeros(1, 2), torch.ones(1, 2))
     assert [level for _text, level in lines] == ["warning"] * bool(said)

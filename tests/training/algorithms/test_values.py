@@ -25,7 +25,7 @@ def tensor(rows: list[list[float]]) -> torch.Tensor:
     return torch.tensor(rows, dtype=torch.float32)
 
 
-def test_the_reward_stands_at_the_last_own_token() -> None:
+def test_the_reward_is_at_the_last_own_token() -> None:
     found = at_last_token(torch.tensor([1.0, -2.0, 7.0]), torch.tensor(MASK))
     assert found.tolist() == [[0, 0, 0, 0, 1, 0], [0, 0, 0, 0, 0, -2], [0] * 6]
 

@@ -95,7 +95,7 @@ def test_every_update_reaches_the_server_and_is_proved(make_job: MakeJob, starte
     assert len({label.rpartition("-")[0] for label in labels}) == 1 and stub.version == labels[-1]
     gaps = [event.values[GAP] for event in of_type(job.run_dir, "metrics") if GAP in event.values]
     assert len(gaps) == 3 and max(gaps) <= 1e-4
-    (checked,) = of_type(job.run_dir, "sampler_checked")  # the first; the others stand among the metrics
+    (checked,) = of_type(job.run_dir, "sampler_checked")  # the first; the others are among the metrics
     assert checked.step == 0 and checked.tolerance == 1e-3
     ends = of_type(job.run_dir, "rollout_finished")
     assert len(ends) > 24 and all(end.error is None for end in ends)
@@ -261,7 +261,7 @@ def test_how_the_server_of_a_job_is_started(starter_folder: Path) -> None:
         ({"vllm": {"mode": "server"}}, "vllm.urls", "name the address of at least one server"),
     ],
 )
-def test_what_vllm_would_do_otherwise_is_refused_beside_its_option(groups: Any, option: str, said: str) -> None:
+def test_what_vllm_would_do_otherwise_is_refused_at_its_option(groups: Any, option: str, said: str) -> None:
     with pytest.raises(ValidationError) as found:
         config(**groups)
     (error,) = found.value.errors(include_url=False)

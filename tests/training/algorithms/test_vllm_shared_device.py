@@ -174,7 +174,7 @@ LORA = {"model": {"lora_rank": 8}}
         ),
     ],
 )
-def test_what_cannot_be_together_is_refused_beside_its_option(groups: Any, option: str, said: str) -> None:
+def test_what_cannot_be_together_is_refused_at_its_option(groups: Any, option: str, said: str) -> None:
     with pytest.raises(ValidationError) as found:
         config(**groups)
     (error,) = found.value.errors(include_url=False)

@@ -78,7 +78,7 @@ def test_a_final_model_holds_weights_and_tokenizer(tmp_path: Path) -> None:
     assert manifest is not None and manifest.step == 9
 
 
-def test_an_adapter_is_merged_and_kept_beside(tmp_path: Path) -> None:
+def test_an_adapter_is_merged_and_kept(tmp_path: Path) -> None:
     save_final(_trainer(Part("adapter", adapter=True)), tmp_path, 9)
     assert _names(tmp_path / "model") == [MANIFEST, "merged.txt", "tokenizer.txt"]
     assert _names(tmp_path / "adapter") == ["adapter.txt", MANIFEST]
@@ -91,7 +91,7 @@ def _empty(folder: Path) -> None:
     (folder / "x").write_text("x")
 
 
-def test_the_newest_are_told_by_number(tmp_path: Path) -> None:
+def test_the_newest_are_chosen_by_number(tmp_path: Path) -> None:
     for step in (9, 10, 100):
         write_whole(tmp_path / f"checkpoint-{step}", step, _empty)
     (tmp_path / "checkpoint-11").write_text("a file")
@@ -111,7 +111,7 @@ def test_the_best_is_found_among_those_that_are_kept_too(tmp_path: Path) -> None
 
 
 def test_what_goes_is_judged_over_all_attempts(tmp_path: Path) -> None:
-    """Each attempt kept its own newest, so a run with five attempts held five times what it was told to keep."""
+    """Each attempt kept its own newest, so a run with five attempts held five times what it was set to keep."""
     first, second, third = (tmp_path / name for name in "123")
     for place, step, reward in ((first, 1, 0.1), (first, 2, 0.9), (first, 8, 0.2), (second, 4, 0.3), (third, 5, 0.4)):
         write_whole(place / f"checkpoint-{step}", step, _empty, reward)
@@ -201,7 +201,7 @@ class Adapted(Part):
         (folder / "README.md").write_text("[More Information Needed]")
 
 
-def test_an_adapter_names_its_base_and_tells_facts(tmp_path: Path) -> None:
+def test_an_adapter_names_its_base_and_states_facts(tmp_path: Path) -> None:
     import torch
 
     model, base = Adapted(), HubModel("team/base", "c0ffee")

@@ -92,7 +92,7 @@ def test_without_words_the_environment_begins(place: Place) -> None:
     assert first.role == "user" and first.content == draw_task(4).question
 
 
-def test_earlier_calls_are_played_again_and_a_different_answer_is_told(place: Place) -> None:
+def test_earlier_calls_are_played_again_and_a_different_answer_is_reported(place: Place) -> None:
     _ended, lines = _answer(_ask("What is 2 + 3?", place=place), Scripted(SUM, "It is 5."))
     before = [Message(role="user", content="What is 2 + 3?"), *_said(lines)]
     again, lines = _answer(_ask("Sure?", *before, place=place), Scripted("Yes."))

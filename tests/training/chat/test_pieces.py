@@ -31,7 +31,7 @@ def test_special_tokens_are_never_shown(tokenizer: Any) -> None:
     assert "".join(_cut(tokenizer, ids)) == "yes"
 
 
-def test_bytes_that_never_become_a_character_are_not_held_back_for_ever(tokenizer: Any) -> None:
+def test_bytes_that_never_become_a_character_are_released(tokenizer: Any) -> None:
     lead = tokenizer("演", add_special_tokens=False)["input_ids"][0]
     cut = _cut(tokenizer, [lead] * (3 * MOST_WAITING))
     assert UNFINISHED in "".join(cut[: 2 * MOST_WAITING])

@@ -1,4 +1,4 @@
-"""``python -m training chat`` as a process: what it is asked, what it tells, and how it ends."""
+"""``python -m training chat`` as a process: what it is asked, what it answers, and how it ends."""
 
 from __future__ import annotations
 

@@ -145,7 +145,7 @@ LINES: dict[str, tuple[bytes, str]] = {
 
 
 def corpus() -> dict[str, Case]:
-    """All files. Each bad line stands between two good ones, so that its number and the others' survival show."""
+    """All files. Each bad line is between two good ones, so that its number and the others' survival show."""
     files = dict(WHOLE)
     for name, (line, reason) in LINES.items():
         files[name] = (GOOD + b"\n" + line + b"\n" + GOOD + b"\n", 2, reason)

@@ -116,9 +116,9 @@ def test_a_part_that_cannot_be_read_is_named(tmp_path: Path, role: str, part: An
     assert report.bad[0].code == code and "message 2" in report.bad[0].reason
 
 
-def test_anthropic_s_system_stands_in_blocks_too(tmp_path: Path) -> None:
+def test_anthropic_s_system_may_be_in_blocks_too(tmp_path: Path) -> None:
     blocks = [{"type": "text", "text": "Be ", "cache_control": {}}, {"type": "text", "text": "brief."}]
-    kept, _codes, _told = spelled(tmp_path, {"system": blocks, "messages": [USER, SAYS]})
+    kept, _codes, _evidence = spelled(tmp_path, {"system": blocks, "messages": [USER, SAYS]})
     assert said(kept[0])[0] == ("system", "Be brief.") and "system" not in kept[0]
 
 
@@ -127,7 +127,7 @@ def test_anthropic_s_system_stands_in_blocks_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize("assistant", ["assistant", "gpt"])
 def test_messages_whose_keys_are_roles(tmp_path: Path, user: str, assistant: str) -> None:
     items = [{user: "q", assistant: "a"}, {user: "r", assistant: "b", "loss": False}, {user: "s", assistant: None}]
-    kept, codes, _told = spelled(tmp_path, {"conversation": items, "system": "S"})
+    kept, codes, _evidence = spelled(tmp_path, {"conversation": items, "system": "S"})
     roles = ["system", "user", "assistant", "user", "assistant", "user"]
     assert said(kept[0]) == list(zip(roles, ("S", "q", "a", "r", "b", "s"), strict=True)) and codes == {}
     assert lesson_of(row_from_dict(kept[0])).turns == [False, False, True, False, False, False]
@@ -166,12 +166,12 @@ def test_answers_that_are_one_message_each_are_a_pair(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "worse", [{"rejected_response": "bad"}, {"rejected_messages": [{"role": "assistant", "content": "bad"}]}]
 )
-def test_a_worse_answer_beside_a_conversation_is_a_pair_and_the_conversation_is_learned(
+def test_a_worse_answer_with_a_conversation_is_a_pair_and_the_conversation_is_learned(
     tmp_path: Path, worse: Value
 ) -> None:
     value = {"messages": [USER, SAYS, USER, {"role": "assistant", "content": "good"}], **worse}
-    _kept, _codes, told = spelled(tmp_path, value)
-    assert any("1 rows hold a worse answer" in text for text in told)
+    _kept, _codes, evidence = spelled(tmp_path, value)
+    assert any("1 rows hold a worse answer" in text for text in evidence)
     row = load_rows(tmp_path / "rows.jsonl")[0]
     pair = pair_of(row)
     asks = {"messages": [USER, SAYS, USER], **worse}
@@ -207,7 +207,7 @@ def test_single_turn_questions_of_bfcl_bring_their_functions(tmp_path: Path) -> 
     report, _kept = checked(tmp_path, lines(*rows))
     assert report.format.rows == "bfcl" and report.verdict == "ok"
     _report, kept = checked(tmp_path, lines(rows[0] | {"involved_classes": ["MathAPI"]}))
-    assert "tools" not in kept[0]  # the functions of classes stand in documents
+    assert "tools" not in kept[0]  # the functions of classes are in documents
     report, _kept = checked(tmp_path, lines(rows[0], rows[0] | {"function": ["f"]}))
     assert report.bad[0].reason.endswith("`function` is no list of functions")
 
@@ -219,23 +219,23 @@ def rollout(reward: Any, **extra: Any) -> Value:
     return {"responses_create_params": params, "response": {"output": output}, "reward": reward, **extra}
 
 
-def test_rollouts_of_nemo_gym_are_tasks_and_are_said_to_be_rollouts(tmp_path: Path) -> None:
-    kept, _codes, told = spelled(tmp_path, rollout(0.0), rollout(1.0))
+def test_rollouts_of_nemo_gym_are_tasks_and_are_called_rollouts(tmp_path: Path) -> None:
+    kept, _codes, evidence = spelled(tmp_path, rollout(0.0), rollout(1.0))
     assert said(kept[0]) == [("user", "q")] and kept[1]["reward"] == 1.0
-    assert any("2 rows are recorded rollouts of NeMo Gym, read as tasks" in text for text in told)
+    assert any("2 rows are recorded rollouts of NeMo Gym, read as tasks" in text for text in evidence)
     assert "label" not in kept[0]
 
 
 def test_rollouts_of_nemo_gym_are_demonstrations_by_reward(tmp_path: Path) -> None:
     rewards = [1.0, 0.0, 0.5, -1, None]
     rows = [rollout(reward) for reward in rewards] + [rollout(0.0, label=True)]
-    kept, codes, told = spelled(tmp_path, *rows, reading=ReadOptions(shape="sft"))
+    kept, codes, evidence = spelled(tmp_path, *rows, reading=ReadOptions(shape="sft"))
     assert [message["role"] for message in kept[0]["messages"]] == ["user", "assistant", "tool", "assistant"]
     assert kept[0]["tools"] == [{"type": "function", "function": {"name": "stock", "parameters": SCHEMA}}]
     assert [row.get("label") for row in kept] == [True, False, True, False, None, True] and codes == {}
     learned = [not lesson_of(row).why_not for row in load_rows(tmp_path / "rows.jsonl")]
     assert learned == [True, False, True, False, True, True]
-    assert any("6 rows are recorded rollouts of NeMo Gym, read with their answers" in text for text in told)
+    assert any("6 rows are recorded rollouts of NeMo Gym, read with their answers" in text for text in evidence)
     write = FORMATS["nemo_gym"].write
     options = ReadOptions(shape="sft", format="nemo_gym")
     from training.data.reader import open_dataset
@@ -247,8 +247,8 @@ def test_rollouts_of_nemo_gym_are_demonstrations_by_reward(tmp_path: Path) -> No
 def test_tasks_of_nemo_gym_say_nothing_of_rollouts(tmp_path: Path) -> None:
     for response in (None, {}, {"output": []}, {"output": "x"}, {"output": [3]}):
         value = {"responses_create_params": {"input": [USER]}, "response": response}
-        kept, _codes, told = spelled(tmp_path, value, reading=ReadOptions(shape="sft"))
-        assert said(kept[0]) == [("user", "q")] and not any("rollouts" in text for text in told)
+        kept, _codes, evidence = spelled(tmp_path, value, reading=ReadOptions(shape="sft"))
+        assert said(kept[0]) == [("user", "q")] and not any("rollouts" in text for text in evidence)
 
 
 def test_conversations_with_a_reward_are_remarked_once(tmp_path: Path) -> None:
@@ -293,7 +293,7 @@ def test_every_format_says_what_is_learned() -> None:
         {"messages": [USER], "chosen": "good", "rejected": "bad"},
     ],
 )
-def test_pairs_stand_under_several_names(tmp_path: Path, value: Value) -> None:
+def test_pairs_are_under_several_names(tmp_path: Path, value: Value) -> None:
     report, kept = checked(tmp_path, lines(value))
     assert report.format.rows == "preference" and said(kept[0]) == [("user", "q")]
     row = load_rows(tmp_path / "rows.jsonl")[0]
@@ -306,5 +306,5 @@ def test_pairs_stand_under_several_names(tmp_path: Path, value: Value) -> None:
 
 def test_rows_with_pictures_are_remarked_once(tmp_path: Path) -> None:
     rows = [{"messages": [USER, SAYS], name: ["1.jpg"]} for name in ("images", "videos", "audios")]
-    told = spelled(tmp_path, *rows, {"messages": [USER, {"role": "assistant", "content": "b"}], "images": []})[2]
-    assert any(text.startswith("3 rows come with pictures") for text in told)
+    evidence = spelled(tmp_path, *rows, {"messages": [USER, {"role": "assistant", "content": "b"}], "images": []})[2]
+    assert any(text.startswith("3 rows come with pictures") for text in evidence)

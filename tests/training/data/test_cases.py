@@ -1,6 +1,6 @@
 """The cases that people brought, file by file: what a check keeps of each, and what SFT learns of it.
 
-The files lie beside the repository; literal variants of each kind are in the other modules of this folder.
+The files lie next to the repository; literal variants of each kind are in the other modules of this folder.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ def test_anthropic_s_blocks_are_read(tmp_path: Path) -> None:
     assert rows[0]["tools"][0]["function"]["parameters"]["properties"] == {"item": {"type": "string"}}
 
 
-def test_recorded_rollouts_are_said_to_be_and_learned_by_reward(tmp_path: Path, learn: Any) -> None:
+def test_recorded_rollouts_are_named_and_learned_by_reward(tmp_path: Path, learn: Any) -> None:
     report, rows = case(tmp_path, "s1_nemo_rollouts")
     assert any("2 rows are recorded rollouts" in text for text in report.format.evidence)
     assert said(rows[0]) == [("user", "Lamps?")]

@@ -102,7 +102,7 @@ def test_a_file_of_a_run_leads_to_the_import(tmp_path: Path, what: str) -> None:
     assert isinstance(caught.value, RunFile) and caught.value.code == "run_file"
 
 
-def test_a_table_of_metrics_that_somebody_maps_is_read(tmp_path: Path) -> None:
+def test_a_table_of_metrics_with_a_mapping_is_read(tmp_path: Path) -> None:
     (tmp_path / "in").write_bytes(RUN_FILES["a rollout dump"])
     options = ReadOptions.model_validate({"mapping": {"prompt": "input", "answer": "output"}})
     assert [record.row is not None for record in open_dataset(tmp_path / "in", options).records()] == [True]

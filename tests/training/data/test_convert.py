@@ -50,9 +50,9 @@ def test_the_guides_split_is_reproduced(
         table = pq.read_table(tmp_path / f"{name}.parquet")
         assert table.column_names == ["prompt", "data_source", "reward_model", "extra_info"]
         assert table.to_pylist() == [guide_row(record, index) for index, record in enumerate(records)]
-    told = json.loads(capsys.readouterr().out)
-    assert told["rows_in"] == told["rows"] == len(data) and told["bad_rows"] == 0
-    assert told["lineage"]["operation"] == "split" and told["lineage"]["rows_out"] == [at, len(data) - at]
+    report = json.loads(capsys.readouterr().out)
+    assert report["rows_in"] == report["rows"] == len(data) and report["bad_rows"] == 0
+    assert report["lineage"]["operation"] == "split" and report["lineage"]["rows_out"] == [at, len(data) - at]
 
 
 @pytest.mark.parametrize(("cut", "last"), [("query", "user"), ("last_turn", None)])
@@ -208,7 +208,7 @@ def test_what_cannot_be_reached_is_a_sentence(tmp_path: Path, monkeypatch: pytes
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (["--input", "absent.json", "--output", "x.jsonl"], "cannot be opened"),
         (["--input", "in.jsonl"], "No output is given"),
@@ -220,12 +220,12 @@ def test_what_cannot_be_reached_is_a_sentence(tmp_path: Path, monkeypatch: pytes
     ],
 )
 def test_wrong_words_end_with_a_sentence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: list[str], told: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: list[str], message: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "in.jsonl").write_text('{"messages": [{"role": "user", "content": "a"}]}')
     assert main(["data", "convert", *words]) == 2
-    assert told in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 def test_the_page_of_datasets_is_current() -> None:

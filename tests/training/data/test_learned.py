@@ -1,4 +1,4 @@
-"""What of a row is learned, read from each spelling that says so, and what a check tells of it."""
+"""What of a row is learned, read from each spelling that says so, and what a check says of it."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_a_row_of_which_nothing_is_learned_has_a_reason(
     assert lesson.why_not == why_not and any(lesson.turns) == (not why_not)
 
 
-def told(tmp_path: Path, *rows: dict[str, Any]) -> set[str]:
+def facts_of(tmp_path: Path, *rows: dict[str, Any]) -> set[str]:
     """The facts that a check of these rows says, by their code."""
     report, _kept = checked(tmp_path, lines(*rows))
     assert report.rows == len(rows)
@@ -105,7 +105,7 @@ def test_a_check_counts_what_is_not_learned(tmp_path: Path) -> None:
         ({"turns_off"}, {"messages": [USER, SAYS | {"loss": 0}, USER, SAID], "label": True}),
     ]
     for expected, value in cases:
-        assert told(tmp_path, value) == expected, value
+        assert facts_of(tmp_path, value) == expected, value
     report, _kept = checked(tmp_path, lines(*(value for _expected, value in cases)))
     assert "2 rows have weights other than 0 and 1. SFT learns such a turn in full." in report.format.evidence
 

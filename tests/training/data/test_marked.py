@@ -1,4 +1,4 @@
-"""Conversations that stand as one text, split at the marks of a chat template."""
+"""Conversations that are one text, split at the marks of a chat template."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ MARKED = {
 @pytest.mark.parametrize("name", MARKED)
 @pytest.mark.parametrize("column", ["text", "conversation", "sample"])
 def test_marked_texts_are_split_into_turns(tmp_path: Path, name: str, column: str) -> None:
-    kept, codes, told = spelled(tmp_path, {column: MARKED[name], "id": 1}, {column: MARKED[name] + " ", "id": 2})
+    kept, codes, evidence = spelled(tmp_path, {column: MARKED[name], "id": 1}, {column: MARKED[name] + " ", "id": 2})
     assert said(kept[0]) == [("system", "S"), ("user", "q\n2"), ("assistant", "a")] and kept[0]["id"] == 1
-    assert column not in kept[0] and "split at the marks" in " ".join(told) and codes.keys() <= {"duplicate"}
+    assert column not in kept[0] and "split at the marks" in " ".join(evidence) and codes.keys() <= {"duplicate"}
 
 
 def test_gemma_has_no_system_and_calls_its_assistant_model(tmp_path: Path) -> None:
@@ -71,7 +71,7 @@ def test_an_answer_follows_a_prompt_that_asks_the_model_to_speak(
 def test_marks_that_are_not_split_at_are_remarked(tmp_path: Path, mark: str) -> None:
     for role in ("user", "assistant"):
         turn = {"role": role, "content": f"a {mark} b"}
-        kept, codes, _told = spelled(tmp_path, {"messages": [turn]})
+        kept, codes, _evidence = spelled(tmp_path, {"messages": [turn]})
         assert kept[0]["messages"] == [turn] and codes["template_mark"] == 1
     whole = {"question": f"<s>{mark} q", "answer": "a"}
     assert spelled(tmp_path, whole)[1] == {"template_mark": 1}

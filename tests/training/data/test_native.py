@@ -1,4 +1,4 @@
-"""Calls that stand in texts in the form of some family, whose own chat template wrote them."""
+"""Calls that are in texts in the form of some family, whose own chat template wrote them."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def test_two_system_texts_are_both_kept(tmp_path: Path) -> None:
 
 
 def test_alpaca_keeps_input_history_and_system(tmp_path: Path) -> None:
-    """Rows that differ by input only were told to be duplicates, and the input was in no message."""
+    """Rows that differ by input only were called duplicates, and the input was in no message."""
     row = {"instruction": "Translate.", "output": "Hello", "system": "S", "history": [["one", "eins"]]}
     report, rows = checked(tmp_path, lines(row | {"input": "Hallo"}, row | {"input": "Guten Tag"}))
     assert report.format.rows == "alpaca" and report.codes == {}
@@ -109,7 +109,7 @@ def test_calls_before_tool_calls_came_are_calls(tmp_path: Path) -> None:
     assert rows[0]["messages"][1]["tool_calls"] == [{"id": "call_2", "name": "f", "arguments": {"x": 1}}]
 
 
-def test_preference_pairs_are_kept_and_told(tmp_path: Path) -> None:
+def test_preference_pairs_are_kept_and_reported(tmp_path: Path) -> None:
     with_prompt = {"prompt": [USER], "chosen": [SAYS], "rejected": [{"role": "assistant", "content": "b"}]}
     implicit = {name: [USER, *with_prompt[name]] for name in ("chosen", "rejected")}
     texts = {name: f"\n\nHuman: q\n\nAssistant: {name}" for name in ("chosen", "rejected")}
@@ -187,7 +187,7 @@ def test_no_column_of_any_format_goes_in_silence(tmp_path: Path, name: str) -> N
 
 
 def test_columns_that_json_cannot_carry_are_kept_out_and_listed(tmp_path: Path) -> None:
-    """Bytes, decimals, dates and NaN in a column that nobody needs refused every row of the file."""
+    """Bytes, decimals, dates and NaN in a column that is not needed refused every row of the file."""
     pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     row = {
         "messages": [USER],
@@ -265,7 +265,7 @@ def test_one_broken_byte_does_not_make_utf8_gbk(tmp_path: Path) -> None:
 
 
 def test_rows_that_differ_by_seed_answer_or_tools_are_no_duplicates(tmp_path: Path) -> None:
-    """127 of 128 rows of a game were told to be duplicates."""
+    """127 of 128 rows of a game were called duplicates."""
     game = [{"messages": [USER], "env_config": {"name": "lake", "seed": n}} for n in range(128)]
     assert checked(tmp_path, lines(*game))[0].codes == {}
     tool = {"type": "function", "function": {"name": "f", "parameters": {}}}

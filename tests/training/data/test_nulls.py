@@ -186,14 +186,14 @@ def test_null_parts_of_a_tool(tmp_path: Path, parameters: Any, wanted: Value | N
     given: Value = {"name": "f", "parameters": parameters}
     clean = {"name": "f"} | ({"parameters": wanted} if wanted else {})
     has_nulls = given != clean
-    for value, told in (
+    for value, reported in (
         (given, has_nulls),
         (given | {"description": None}, True),
         ({"type": "function", "function": given}, has_nulls),
         ({"type": "function", "function": given, "strict": None}, True),
     ):
         tools, _given, said = read(tmp_path, [{"messages": [USER, SAYS], "tools": [value]}])
-        assert tools == [[{"type": "function", "function": clean}]] and len(said) == told
+        assert tools == [[{"type": "function", "function": clean}]] and len(said) == reported
 
 
 def test_without_a_schema_nulls_go_only_where_the_messages_are_structs(tmp_path: Path) -> None:
@@ -219,7 +219,7 @@ def test_a_free_form_object_keeps_its_nulls_in_plain_json(tmp_path: Path) -> Non
     tools = [tool("f", {"body": {"type": "object"}, "list": {"type": "array"}})]
     given = {"body": {"a": None, "b": {"c": None}}, "list": [{"d": None}]}
     assert read(tmp_path, [row(tools, ("f", given))])[1:] == ([[given]], [])
-    # In structs it cannot be told from what others have.
+    # In structs it cannot be distinguished from what others have.
     structs = through_arrow([row(tools, ("f", given))])
     assert read(tmp_path, structs)[1] == [[{"list": [{}]}]]
 
@@ -253,8 +253,8 @@ def test_tools_kwargs_name_only_the_row_s_own_tools(tmp_path: Path, kwargs: Any,
     said = [text for text in report.format.evidence if "Arrow" in text]
     assert bool(said) == (kwargs != wanted)
     assert load_rows(tmp_path / "in")[0].task()["extra_info"]["tools_kwargs"] == wanted
-    beside = {"messages": [USER], "tools_kwargs": kwargs}
-    assert checked(tmp_path, lines(beside))[1][0]["tools_kwargs"] == wanted
+    direct = {"messages": [USER], "tools_kwargs": kwargs}
+    assert checked(tmp_path, lines(direct))[1][0]["tools_kwargs"] == wanted
 
 
 def test_calls_of_preference_pairs_lose_their_nulls_too(tmp_path: Path) -> None:

@@ -72,10 +72,12 @@ def test_a_remark_has_line_sentence_and_suggestion(tmp_path: Path, name: str) ->
     good = {"messages": [USER, call(city="x", days=2, unit="C", at=[1, 2.5]), result("c"), SAYS], "tools": TOOLS}
     found = report(tmp_path, [good, row])
     assert (found.verdict, found.rows, found.bad_rows) == ("ok", 2, 0)
-    told = next(finding for finding in found.findings if words in finding.reason)
+    remark = next(finding for finding in found.findings if words in finding.reason)
     assert all(finding.line == 2 for finding in found.findings)
-    assert told.suggestion == PROBLEMS[told.code].suggestion and reason_of(told.code, told.values) == told.reason
-    assert found.codes[told.code] == sum(finding.code == told.code for finding in found.findings)
+    assert (
+        remark.suggestion == PROBLEMS[remark.code].suggestion and reason_of(remark.code, remark.values) == remark.reason
+    )
+    assert found.codes[remark.code] == sum(finding.code == remark.code for finding in found.findings)
 
 
 def test_answers_categories_windows_and_duplicates(tmp_path: Path) -> None:
@@ -106,7 +108,7 @@ def test_a_remark_can_leave_a_row_out(tmp_path: Path) -> None:
     assert "There is no check 'luck'" in report(tmp_path, rows, refuse=["luck"]).message
 
 
-def test_tasks_that_two_datasets_share_are_told(tmp_path: Path) -> None:
+def test_tasks_that_two_datasets_share_are_reported(tmp_path: Path) -> None:
     other = tmp_path / "val.jsonl"
     other.write_text(json.dumps({"messages": [USER, {"role": "assistant", "content": "another answer"}]}) + "\n")
     found = report(tmp_path, [{"messages": [{"role": "user", "content": "new"}]}, {"messages": [USER]}], other=other)

@@ -20,7 +20,7 @@ STOCK = {"name": "stock", "description": "Counts.", "parameters": SCHEMA}
 WRAPPED = {"type": "function", "function": STOCK}
 WEB = {"type": "web_search", "name": "web", "max_uses": 3}
 ASKS = {"role": "assistant", "content": "", "tool_calls": [{"id": "k", "name": "stock", "arguments": {"item": "lamp"}}]}
-TELLS = {"role": "tool", "content": "4", "tool_call_id": "k"}
+RESULT = {"role": "tool", "content": "4", "tool_call_id": "k"}
 
 
 def spelled(tmp_path: Path, *rows: Value, **options: Any) -> tuple[list[Value], dict[str, int], list[str]]:
@@ -54,16 +54,16 @@ def spelled(tmp_path: Path, *rows: Value, **options: Any) -> tuple[list[Value], 
 )
 def test_a_tool_is_an_openai_function_however_it_is_spelled(tmp_path: Path, name: str, tool: Any) -> None:
     for value in ([tool], json.dumps([tool]), str([tool]), tool if isinstance(tool, dict) else [tool]):
-        row = {"messages": [USER, ASKS, TELLS, SAYS], **({"tools": None} if name != "tools" else {}), name: value}
-        kept, codes, told = spelled(tmp_path, row)
+        row = {"messages": [USER, ASKS, RESULT, SAYS], **({"tools": None} if name != "tools" else {}), name: value}
+        kept, codes, evidence = spelled(tmp_path, row)
         wanted = {key: each for key, each in kept[0]["tools"][0].items() if key != "type"}
         assert (wanted, len(kept[0]["tools"]), codes) == ({"function": STOCK}, 1, {}), value
-        assert any("in a column of another name" in text for text in told) == (name != "tools")
+        assert any("in a column of another name" in text for text in evidence) == (name != "tools")
         assert name == "tools" or name not in kept[0]
 
 
 def test_tools_are_written_back_into_their_column() -> None:
-    row = {"messages": [USER, ASKS, TELLS, SAYS], "tool_defs": [WRAPPED]}
+    row = {"messages": [USER, ASKS, RESULT, SAYS], "tool_defs": [WRAPPED]}
     write = FORMATS["conversation"].write
     assert write is not None and write(row_from_dict(row)) == row
 
@@ -73,15 +73,15 @@ def test_tools_are_written_back_into_their_column() -> None:
     [["sin"], "sin, cos", [{"id": 1}], {"sin": 1}, [STOCK, 3], [{"type": "function", "function": {}}], [STOCK, WEB], 7],
 )
 def test_a_column_that_holds_no_tools_stays_a_column(tmp_path: Path, value: Any) -> None:
-    kept, _codes, _told = spelled(tmp_path, {"messages": [USER, SAYS], "functions": value})
+    kept, _codes, _evidence = spelled(tmp_path, {"messages": [USER, SAYS], "functions": value})
     assert kept[0]["functions"] == value and "tools" not in kept[0]
 
 
 def test_tools_win_over_a_column_of_another_name(tmp_path: Path) -> None:
     other = [{"name": "other", "parameters": {}}]
-    kept, _codes, told = spelled(tmp_path, {"messages": [USER, SAYS], "tools": [WRAPPED], "functions": other})
+    kept, _codes, evidence = spelled(tmp_path, {"messages": [USER, SAYS], "tools": [WRAPPED], "functions": other})
     assert kept[0]["tools"] == [WRAPPED] and kept[0]["functions"] == other
-    assert not any("another name" in text for text in told)
+    assert not any("another name" in text for text in evidence)
 
 
 def test_a_tool_that_is_no_function_stays_as_it_is(tmp_path: Path) -> None:
@@ -98,15 +98,15 @@ def test_what_is_no_tool_under_tools_is_refused(tmp_path: Path, value: Any) -> N
 @pytest.mark.parametrize(
     ("row", "codes"),
     [
-        ({"messages": [USER, ASKS, TELLS, SAYS]}, {"tools_missing": 1}),
-        ({"messages": [USER, ASKS, TELLS, SAYS], "tools": []}, {"tools_missing": 1}),
-        ({"messages": [USER, ASKS, TELLS, SAYS], "tools": [WRAPPED]}, {}),
+        ({"messages": [USER, ASKS, RESULT, SAYS]}, {"tools_missing": 1}),
+        ({"messages": [USER, ASKS, RESULT, SAYS], "tools": []}, {"tools_missing": 1}),
+        ({"messages": [USER, ASKS, RESULT, SAYS], "tools": [WRAPPED]}, {}),
         (
-            {"messages": [USER, ASKS, TELLS, SAYS], "tools": [WRAPPED | {"function": STOCK | {"name": "x"}}]},
+            {"messages": [USER, ASKS, RESULT, SAYS], "tools": [WRAPPED | {"function": STOCK | {"name": "x"}}]},
             {"call_unknown": 1},
         ),
-        ({"messages": [{"role": "system", "content": "You have stock(item)."}, USER, ASKS, TELLS, SAYS]}, {}),
-        ({"messages": [{"role": "system", "content": "Be brief."}, USER, ASKS, TELLS, SAYS]}, {"tools_missing": 1}),
+        ({"messages": [{"role": "system", "content": "You have stock(item)."}, USER, ASKS, RESULT, SAYS]}, {}),
+        ({"messages": [{"role": "system", "content": "Be brief."}, USER, ASKS, RESULT, SAYS]}, {"tools_missing": 1}),
         ({"messages": [USER, SAYS]}, {}),
     ],
 )
@@ -178,7 +178,7 @@ def test_words_before_calls_in_messages_of_their_own_are_one_turn() -> None:
 
 def test_turns_of_one_assistant_with_nothing_between_are_remarked(tmp_path: Path) -> None:
     """Calls in two messages of OpenAI's spelling are two turns; the first has no result."""
-    row = {"messages": [USER, ASKS, ASKS, TELLS, SAYS], "tools": [WRAPPED]}
+    row = {"messages": [USER, ASKS, ASKS, RESULT, SAYS], "tools": [WRAPPED]}
     assert spelled(tmp_path, row)[1] == {"role_order": 1}
 
 
@@ -210,7 +210,7 @@ def test_items_that_follow_each_other_without_a_result_are_one_turn(tmp_path: Pa
         item_result("a"),
         item_result("b"),
     ]
-    kept, codes, _told = spelled(
+    kept, codes, _evidence = spelled(
         tmp_path, nemo(*items, item_call("c", "fan"), item_result("c"), hidden, SAYS, tools=[STOCK])
     )
     turns = kept[0]["messages"]
@@ -246,12 +246,12 @@ LAMP = {"name": "stock", "arguments": {"item": "lamp"}}
     ],
 )
 def test_calls_in_texts_become_calls(tmp_path: Path, text: str, content: str, items: list[str]) -> None:
-    kept, codes, told = spelled(tmp_path, hermes(text))
+    kept, codes, evidence = spelled(tmp_path, hermes(text))
     turn = kept[0]["messages"][1]
     assert turn["content"].strip() == content and [call["arguments"]["item"] for call in turn["tool_calls"]] == items
     assert kept[0]["messages"][2] == {"role": "tool", "content": "4"} and codes == {}
-    assert any("1 rows have calls in their texts" in line for line in told)
-    assert any("1 rows have results of tools between" in line for line in told)
+    assert any("1 rows have calls in their texts" in line for line in evidence)
+    assert any("1 rows have results of tools between" in line for line in evidence)
 
 
 @pytest.mark.parametrize(
@@ -271,9 +271,9 @@ def test_calls_in_texts_become_calls(tmp_path: Path, text: str, content: str, it
     ],
 )
 def test_a_call_that_is_not_read_stays_text_and_is_remarked(tmp_path: Path, text: str) -> None:
-    kept, codes, told = spelled(tmp_path, {"messages": [USER, {"role": "assistant", "content": text}]})
+    kept, codes, evidence = spelled(tmp_path, {"messages": [USER, {"role": "assistant", "content": text}]})
     assert kept[0]["messages"][1] == {"role": "assistant", "content": text}
-    assert codes == {"call_as_text": 1} and not any("calls in their texts" in line for line in told)
+    assert codes == {"call_as_text": 1} and not any("calls in their texts" in line for line in evidence)
 
 
 def test_marks_that_a_program_has_escaped_are_marks(tmp_path: Path) -> None:
@@ -285,8 +285,8 @@ def test_marks_that_a_program_has_escaped_are_marks(tmp_path: Path) -> None:
 
 def test_a_draft_of_a_call_is_no_call(tmp_path: Path) -> None:
     text = f"<think>maybe <tool_call>{json.dumps(LAMP)}</tool_call></think>No need."
-    kept, codes, told = spelled(tmp_path, {"messages": [USER, {"role": "assistant", "content": text}]})
-    assert kept[0]["messages"][1]["content"] == text and not any("calls in their texts" in line for line in told)
+    kept, codes, evidence = spelled(tmp_path, {"messages": [USER, {"role": "assistant", "content": text}]})
+    assert kept[0]["messages"][1]["content"] == text and not any("calls in their texts" in line for line in evidence)
     assert codes == {}
 
 
@@ -304,14 +304,14 @@ def test_a_draft_of_a_call_is_no_call(tmp_path: Path) -> None:
 )
 def test_results_lose_their_wrap(tmp_path: Path, role: str, text: str, wanted: list[tuple[str, str]]) -> None:
     row = {"messages": [USER, ASKS, {"role": role, "content": text, "score": 1}, SAYS], "tools": [WRAPPED]}
-    kept, _codes, _told = spelled(tmp_path, row)
+    kept, _codes, _evidence = spelled(tmp_path, row)
     assert said(kept[0])[2:-1] == wanted
     assert [turn.get("score") for turn in kept[0]["messages"]][2:4] == [1, None]
     no_call = {"messages": [USER, SAYS, {"role": "user", "content": "<tool_response>4</tool_response>"}, SAYS]}
     assert said(spelled(tmp_path, no_call)[0][0])[2][0] == "user"
 
 
-def test_results_in_a_completion_are_split_where_they_stand() -> None:
+def test_results_in_a_completion_are_split_where_they_are() -> None:
     results = {"role": "tool", "content": "<tool_response>4</tool_response><tool_response>5</tool_response>"}
     from training.data.native import read_native
     from training.data.schema import as_it_stood
@@ -339,14 +339,14 @@ def test_pairs_read_calls_in_texts_too(tmp_path: Path) -> None:
 
 def test_tools_of_a_table_are_tools_whatever_is_mapped(tmp_path: Path) -> None:
     row = {"question": "q", "answer": "a", "tools": [STOCK], "n": 1}
-    kept, _codes, _told = spelled(tmp_path, row)
+    kept, _codes, _evidence = spelled(tmp_path, row)
     assert kept[0]["tools"] == [WRAPPED] and kept[0]["n"] == 1
     report, _kept = checked(tmp_path, lines(row, row | {"tools": "hammer, saw"}))
     assert (report.rows, report.bad[0].code) == (1, "json")
 
 
-def test_tools_beside_a_format_that_reads_none_are_tools(tmp_path: Path) -> None:
-    kept, _codes, _told = spelled(tmp_path, {"question": "1 + 1?", "answer": "2 #### 2", "tools": [STOCK]})
+def test_tools_next_to_a_format_that_reads_none_are_tools(tmp_path: Path) -> None:
+    kept, _codes, _evidence = spelled(tmp_path, {"question": "1 + 1?", "answer": "2 #### 2", "tools": [STOCK]})
     assert kept[0]["tools"] == [WRAPPED]
 
 
@@ -355,7 +355,7 @@ HOSTILE: list[Value] = [
     {"item_id": "webshop_1", "conversations": None, "tools": "hammer"},
     {"messages": [{"role": {}, "content": "q"}], "tools": [STOCK]},
     {"messages": [USER, {"role": "assistant", "content": [{"type": [1], "text": "x"}]}]},
-    {"messages": [USER, ASKS, TELLS, SAYS], "tools": [STOCK | {"parameters": {"required": [[]], "properties": {}}}]},
+    {"messages": [USER, ASKS, RESULT, SAYS], "tools": [STOCK | {"parameters": {"required": [[]], "properties": {}}}]},
     {"id": "simple_0", "question": [[USER]], "function": [{"name": "f", "parameters": "x"}]},
     {"messages": [USER, SAYS], "tools": [{"function": {"name": {}, "parameters": []}}, {"function": None}]},
     {"messages": {"role": [{}], "content": ["q"]}},

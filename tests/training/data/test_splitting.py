@@ -19,7 +19,7 @@ def rows(count: int) -> list[Row]:
     return [row(f"What is {number} times {number + 7}?") for number in range(count)]
 
 
-def test_about_the_share_is_held_out_and_nothing_stands_on_both_sides() -> None:
+def test_about_the_share_is_held_out_and_nothing_is_on_both_sides() -> None:
     split = split_rows(rows(2000), 0.1)
     assert len(split.held_out) == pytest.approx(200, abs=45)
     assert sorted(split.train + split.held_out) == list(range(2000)) and split.groups == len(split.held_out)

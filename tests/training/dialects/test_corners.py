@@ -100,7 +100,7 @@ def test_a_model_may_open_again_the_thought_that_its_prompt_began() -> None:
     assert (calls_of(turn), turn.reasoning) == ([], f"hm{call}") and turn.parse_error is not None
 
 
-def test_the_first_of_two_errors_is_said() -> None:
+def test_the_first_of_two_errors_is_reported() -> None:
     text = '<tool_call>x</tool_call><think><tool_call>{"name": "a", "arguments": {}}</tool_call>'
     error = DIALECTS["hermes"](text, "c").parse_error
     assert error is not None and error.startswith("The tool call is not valid JSON")

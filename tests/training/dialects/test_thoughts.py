@@ -162,7 +162,7 @@ def test_llama_takes_the_name_that_others_use_and_answers_in_json_are_answers() 
         ('{"name": "a", "arguments": {}}}', '"}" follows the JSON of the tool call'),
     ],
 )
-def test_what_is_too_much_in_a_closed_call_is_said(inside: str, problem: str) -> None:
+def test_what_is_too_much_in_a_closed_call_is_reported(inside: str, problem: str) -> None:
     turn = DIALECTS["hermes"](f"<tool_call>{inside}</tool_call> and", "c")
     assert turn.parse_error is not None and turn.parse_error.startswith(problem)
     assert (turn.text, turn.tool_calls) == ("and", [])

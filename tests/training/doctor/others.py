@@ -1,4 +1,4 @@
-"""Simulated runs that other doctors ship with their packages: faults that nobody here made up, and healthy runs.
+"""Simulated runs that other doctors ship with their packages: faults that were not made up here, and healthy runs.
 
 The packages are installed by name into a folder of their own and asked for their runs there; nothing of theirs is kept.
 """

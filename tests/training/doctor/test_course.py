@@ -118,7 +118,7 @@ def test_a_noisy_figure_is_flat_only_within_three_errors() -> None:
 
 
 def test_a_mean_of_more_figures_than_a_point_holds_is_less_noisy() -> None:
-    """And one of fewer is not told apart from a point: nothing is known within it."""
+    """And one of fewer is not distinguished from a point: nothing is known within it."""
     draw = random.Random(1)
     made = History(10)
     for step in range(1, 129):

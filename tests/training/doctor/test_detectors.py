@@ -153,9 +153,9 @@ def test_over_optimisation_without_held_out_tasks_looks_at_the_rollouts() -> Non
 
 
 @pytest.mark.parametrize("held_out", [True, False])
-@pytest.mark.parametrize(("rise", "told"), [(0.04, False), (0.08, True)])
-def test_noise_of_a_model_whose_rollouts_are_all_alike_is_no_rise(held_out: bool, rise: float, told: bool) -> None:
-    """Without spread any rise is many standard deviations: a model that had collapsed was called over-optimised."""
+@pytest.mark.parametrize(("rise", "reported"), [(0.04, False), (0.08, True)])
+def test_noise_of_a_model_whose_rollouts_are_all_alike_is_no_rise(held_out: bool, rise: float, reported: bool) -> None:
+    """With zero variance any rise is many standard deviations: a model that had collapsed was called over-optimised."""
 
     def alike(facts: StepFacts) -> StepFacts:
         kept = {name: value for name, value in facts.metrics.items() if held_out or name != "heldout/success"}
@@ -164,15 +164,17 @@ def test_noise_of_a_model_whose_rollouts_are_all_alike_is_no_rise(held_out: bool
         return replace(facts, metrics=kept | {"reward": reward, "reward_std": 1e-4, "rollouts/task_success": 0.1})
 
     found = {one.code for one in seen(alike(facts) for facts in healthy())}
-    assert ("over_optimisation" in found) is told
+    assert ("over_optimisation" in found) is reported
 
 
 @pytest.mark.parametrize("held_out", [True, False])
 def test_a_reward_that_rises_while_nearly_all_is_solved_is_no_over_optimisation(held_out: bool) -> None:
     def solved(facts: StepFacts) -> StepFacts:
         kept = {name: value for name, value in facts.metrics.items() if held_out or name != "heldout/success"}
-        told = {"heldout/success": 0.96} if held_out else {}
-        return replace(facts, metrics=kept | told | {"reward": 0.6 + 0.05 * facts.step, "rollouts/task_success": 0.97})
+        measured = {"heldout/success": 0.96} if held_out else {}
+        return replace(
+            facts, metrics=kept | measured | {"reward": 0.6 + 0.05 * facts.step, "rollouts/task_success": 0.97}
+        )
 
     assert "over_optimisation" not in {one.code for one in seen(solved(facts) for facts in healthy())}
 
@@ -183,13 +185,13 @@ def test_a_spike_is_not_hidden_by_the_one_before() -> None:
     assert (found.first, found.last) == (BEGIN, BEGIN + 4)
 
 
-def test_an_entropy_that_falls_little_by_little_is_told_of_at_a_tenth() -> None:
+def test_an_entropy_that_falls_little_by_little_is_reported_at_a_tenth() -> None:
     falling = planted(curve("entropy", lambda facts: 0.6 * 0.95**facts.step), begin=1)
     [found] = [one for one in seen(falling) if one.code == "entropy_fall"]
     assert (found.first, found.open) == (53, True)
 
 
-def test_what_a_destroyed_policy_does_is_not_told_beside_it() -> None:
+def test_what_a_destroyed_policy_does_is_not_reported_too() -> None:
     """It was advised to raise the limits and the temperature, and to take harder tasks."""
     found = {one.code for one in seen(planted(FAULTS["no_gradient"])) if one.last > 40}
     assert "no_gradient" in found and not found & {"no_spread", "zero_advantages", "truncation", "entropy_fall"}

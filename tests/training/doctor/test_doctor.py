@@ -30,16 +30,16 @@ def test_an_advisory_is_over_after_ten_calm_steps_and_a_relapse_is_another_one()
     assert [one.first for one in changes] == [33] * 5 + [63] * 5  # each time that it spoke, and when it was over
 
 
-def test_a_doctor_that_goes_on_in_another_process_says_the_same() -> None:
+def test_a_doctor_that_continues_in_another_process_says_the_same() -> None:
     steps = list(planted(FAULTS["excluded_bias"]))
     whole, first = Doctor(), Doctor()
     for facts in steps:
         whole.see(facts)
     for facts in steps[:33]:
         first.see(facts)
-    told = json.dumps(first.as_json(), allow_nan=False)
-    assert len(told) < 64 * 1024
-    second = Doctor.from_json(json.loads(told))
+    text = json.dumps(first.as_json(), allow_nan=False)
+    assert len(text) < 64 * 1024
+    second = Doctor.from_json(json.loads(text))
     for facts in steps[33:]:
         second.see(facts)
     assert second.as_json() == whole.as_json() and "excluded_bias" in {one.code for one in whole.advisories}
@@ -98,7 +98,7 @@ def call(text: str) -> Message:
 
 
 def write_run(folder: Path, *, first: int = 1, steps: int = 12, stage: int = 1) -> None:
-    """Two groups of two a step: nobody solves anything, and one of each group makes one call four times."""
+    """Two groups of two a step: none solves anything, and one of each group makes one call four times."""
     journal = Journal(folder)
     if stage > 1:
         journal.write(StageStarted(stage=stage, of=2, name="b", began=first - 1, step=first - 1))
@@ -157,14 +157,14 @@ def test_later_attempts_take_the_place_of_what_they_train_again(tmp_path: Path) 
     assert (three.stage, [each.step for each in three.digests]) == (2, [9, 10, 11])
 
 
-def test_the_command_tells_and_its_exit_code_says_whether_one_is_open(
+def test_the_command_lists_advisories_and_its_exit_code_says_whether_one_is_open(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_run(tmp_path)
     assert main(["doctor", str(tmp_path)]) == 1
-    told = capsys.readouterr().out
-    assert "Phantom groups (phantom_share, since step 10)" in told
-    assert "In 20 of 20 groups the rewards differ although all outcomes are the same." in told
+    output = capsys.readouterr().out
+    assert "Phantom groups (phantom_share, since step 10)" in output
+    assert "In 20 of 20 groups the rewards differ although all outcomes are the same." in output
     assert main(["doctor", str(tmp_path), "--json", "--set", "phantom_share=1", "--set", "loop_share=0.9"]) == 1
     [found] = json.loads(capsys.readouterr().out)
     assert (found["code"], found["evidence"]["curves"][0]["values"]) == ("phantom_share", [1.0] * 12)
@@ -174,7 +174,7 @@ def test_the_command_tells_and_its_exit_code_says_whether_one_is_open(
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (["--set", "window=1"], "window: "),
         (["--set", "windows=5"], "windows: "),
@@ -182,11 +182,11 @@ def test_the_command_tells_and_its_exit_code_says_whether_one_is_open(
     ],
 )
 def test_a_threshold_that_cannot_be_is_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], told: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str
 ) -> None:
     write_run(tmp_path, steps=1)
     assert main(["doctor", str(tmp_path), *words]) == 2
-    assert told in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 def test_a_folder_without_a_journal_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

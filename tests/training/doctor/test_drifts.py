@@ -45,8 +45,10 @@ def test_a_threshold_beyond_the_drift_keeps_quiet(drift: Drift) -> None:
 
 def test_a_share_is_compared_with_that_of_the_first_tenth() -> None:
     """The first 24 steps have 2% cut off; 32% are passed at step 203, in the mean of five steps."""
-    told = curves(rollouts__truncated_share=ramp(0.0, 0.48))
-    [found] = [one for one in seen((told(f) for f in long_healthy()), truncated_long=1.0) if one.code == "truncation"]
+    changed = curves(rollouts__truncated_share=ramp(0.0, 0.48))
+    [found] = [
+        one for one in seen((changed(f) for f in long_healthy()), truncated_long=1.0) if one.code == "truncation"
+    ]
     assert found.first == 203
 
 
@@ -60,55 +62,55 @@ def test_hours_are_counted_only_from_what_is_worth_a_word() -> None:
 
 def test_longer_completions_are_no_fault_while_success_rises_with_them() -> None:
     def longer(facts: StepFacts) -> StepFacts:
-        told = {"completions/mean_length": ramp(100, 400)(facts), "heldout/success": ramp(0.2, 0.6)(facts)}
-        return replace(facts, metrics=facts.metrics | told)
+        measured = {"completions/mean_length": ramp(100, 400)(facts), "heldout/success": ramp(0.2, 0.6)(facts)}
+        return replace(facts, metrics=facts.metrics | measured)
 
     assert "length_explosion" not in {one.code for one in seen(longer(facts) for facts in long_healthy())}
 
 
 def test_steps_that_take_longer_for_longer_completions_are_not_slow() -> None:
-    told = curves(timing__step=ramp(20, 60), completions__mean_length=ramp(50, 150), heldout__success=ramp(0.2, 0.6))
-    assert "slowing" not in {one.code for one in seen(told(facts) for facts in long_healthy())}
+    changed = curves(timing__step=ramp(20, 60), completions__mean_length=ramp(50, 150), heldout__success=ramp(0.2, 0.6))
+    assert "slowing" not in {one.code for one in seen(changed(facts) for facts in long_healthy())}
 
 
 def test_a_run_that_has_solved_its_tasks_has_done_its_work() -> None:
-    """Groups without spread are then no fault until they are nearly all; a steady success of 0.96 is no plateau."""
-    told = curves(groups__zero_variance_share=lambda _: 0.7, rollouts__task_success=lambda _: 0.96)
-    steps = [replace(told(facts), rollouts=()) for facts in long_healthy()]
+    """Groups with zero variance are then no fault until they are nearly all; a steady success of 0.96 is no plateau."""
+    changed = curves(groups__zero_variance_share=lambda _: 0.7, rollouts__task_success=lambda _: 0.96)
+    steps = [replace(changed(facts), rollouts=()) for facts in long_healthy()]
     assert {"no_spread", "plateau"}.isdisjoint(one.code for one in seen(steps))
-    told = curves(groups__zero_variance_share=lambda _: 0.7, rollouts__task_success=lambda _: 0.8)
-    assert "no_spread" in {one.code for one in seen(replace(told(facts), rollouts=()) for facts in long_healthy())}
+    changed = curves(groups__zero_variance_share=lambda _: 0.7, rollouts__task_success=lambda _: 0.8)
+    assert "no_spread" in {one.code for one in seen(replace(changed(facts), rollouts=()) for facts in long_healthy())}
 
 
 def learned(first: float, last: float, over: int = 120) -> list[StepFacts]:
     """Success rises from one level to the other, and then stays."""
-    told = curves(rollouts__task_success=lambda facts: first + (last - first) * min(facts.step, over) / over)
-    return [told(facts) for facts in long_healthy()]
+    changed = curves(rollouts__task_success=lambda facts: first + (last - first) * min(facts.step, over) / over)
+    return [changed(facts) for facts in long_healthy()]
 
 
 @pytest.mark.parametrize(
-    ("first", "last", "told"), [(0.3, 0.94, True), (0.3, 0.97, False), (0.5, 0.53, True), (0.5, 0.52, False)]
+    ("first", "last", "reported"), [(0.3, 0.94, True), (0.3, 0.97, False), (0.5, 0.53, True), (0.5, 0.52, False)]
 )
-def test_a_plateau_is_below_the_top_and_above_the_begin(first: float, last: float, told: bool) -> None:
+def test_a_plateau_is_below_the_top_and_above_the_begin(first: float, last: float, reported: bool) -> None:
     """The first tenth of a rise from 0.5 to 0.53 is 0.5035: 5% of the level are gained; 3.3% of the other."""
-    assert ("plateau" in {one.code for one in seen(learned(first, last))}) is told
+    assert ("plateau" in {one.code for one in seen(learned(first, last))}) is reported
 
 
 def test_form_that_is_being_learned_at_first_does_not_rule_the_reward() -> None:
-    told = curves(rewards__format__mean=ramp(0.3, 1.0), rewards__correct__mean=lambda _: 0.1)
-    assert "dominant_part" not in {one.code for one in seen(told(facts) for facts in long_healthy())}
+    changed = curves(rewards__format__mean=ramp(0.3, 1.0), rewards__correct__mean=lambda _: 0.1)
+    assert "dominant_part" not in {one.code for one in seen(changed(facts) for facts in long_healthy())}
 
 
 def test_a_part_about_the_task_may_rule_the_reward() -> None:
-    told = curves(rewards__accuracy__mean=ramp(0.3, 1.0), rewards__correct__mean=lambda _: 0.1)
-    assert "dominant_part" not in {one.code for one in seen(told(facts) for facts in long_healthy())}
+    changed = curves(rewards__accuracy__mean=ramp(0.3, 1.0), rewards__correct__mean=lambda _: 0.1)
+    assert "dominant_part" not in {one.code for one in seen(changed(facts) for facts in long_healthy())}
 
 
-@pytest.mark.parametrize(("rollouts", "told"), [(15, False), (16, True)])
-def test_sixteen_rollouts_without_a_call_are_needed(rollouts: int, told: bool) -> None:
+@pytest.mark.parametrize(("rollouts", "reported"), [(15, False), (16, True)])
+def test_sixteen_rollouts_without_a_call_are_needed(rollouts: int, reported: bool) -> None:
     first = next(iter(healthy()))
     step = replace(first, rollouts=first.rollouts[:rollouts], metrics={"rollouts/calls_mean": 0.0})
-    assert ("no_calls" in {one.code for one in seen([step])}) is told
+    assert ("no_calls" in {one.code for one in seen([step])}) is reported
     assert "no_calls" not in {one.code for one in seen([replace(step, metrics={"rollouts/calls_mean": 0.1})])}
     assert "no_calls" not in {one.code for one in seen([replace(step, metrics={"reward": 0.1})])}  # no tools
 
@@ -121,6 +123,6 @@ def test_a_table_without_rollouts_has_at_least_one_a_step() -> None:
 
 
 def test_a_critic_that_never_explained_anything_is_found_after_twenty_steps() -> None:
-    told = curves(value__explained_variance=lambda _: -0.1)
-    [found] = [one for one in seen(told(facts) for facts in long_healthy(steps=STEPS)) if one.code == "critic_blind"]
+    changed = curves(value__explained_variance=lambda _: -0.1)
+    [found] = [one for one in seen(changed(facts) for facts in long_healthy(steps=STEPS)) if one.code == "critic_blind"]
     assert found.first == 20 and "-0.1 of the returns' variance over 20 steps" in str(found.sentence)

@@ -262,7 +262,7 @@ CASES: list[tuple[Any, dict[str, Curve], dict[str, Any], dict[str, Any], list[st
 
 
 @pytest.mark.parametrize(("detector", "curves", "options", "figures", "shown", "kind"), CASES)
-def test_what_is_found_at_the_threshold_is_told_by_value(
+def test_what_is_found_at_the_threshold_is_reported_with_its_value(
     detector: Any,
     curves: dict[str, Curve],
     options: dict[str, Any],
@@ -324,7 +324,7 @@ QUIET: list[tuple[Any, dict[str, Curve], dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("detector", "curves", "options"), QUIET)
-def test_what_is_below_a_threshold_is_not_told(
+def test_what_is_below_a_threshold_is_not_reported(
     detector: Any, curves: dict[str, Curve], options: dict[str, Any]
 ) -> None:
     assert looked(detector, curves, options) is None
@@ -400,17 +400,17 @@ def test_so_many_are_needed_and_one_fewer_say_nothing(
     assert looked(detector, enough, {}) is not None and looked(detector, fewer, {}) is None
 
 
-@pytest.mark.parametrize(("steps", "told"), [(4, False), (5, True)])
-def test_what_is_usual_is_known_of_five_steps(steps: int, told: bool) -> None:
+@pytest.mark.parametrize(("steps", "reported"), [(4, False), (5, True)])
+def test_what_is_usual_is_known_of_five_steps(steps: int, reported: bool) -> None:
     made = History(WINDOW)
     for step in range(steps):
         made.add(Digest(step + 1, {"timing/step": 10.0}))
-    assert (rollout_detectors.overdue(made, DoctorOptions(), 1e6) is not None) == told
+    assert (rollout_detectors.overdue(made, DoctorOptions(), 1e6) is not None) == reported
 
 
-@pytest.mark.parametrize(("steps", "told"), [(149, False), (150, True)])
-def test_a_run_is_long_with_150_steps(steps: int, told: bool) -> None:
+@pytest.mark.parametrize(("steps", "reported"), [(149, False), (150, True)])
+def test_a_run_is_long_with_150_steps(steps: int, reported: bool) -> None:
     made = History(WINDOW)
     for step in range(steps):
         made.add(Digest(step + 1, {"success": min(0.5, 0.01 * step)}))
-    assert (learning_detectors.plateau(made, DoctorOptions()) is not None) == told
+    assert (learning_detectors.plateau(made, DoctorOptions()) is not None) == reported

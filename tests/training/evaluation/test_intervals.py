@@ -63,7 +63,7 @@ def test_what_is_missing_is_left_out_column_by_column() -> None:
 @pytest.mark.parametrize("tries", [1, 4])
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
 def test_nineteen_of_twenty_intervals_hold_the_truth(tasks: int, tries: int, share: float) -> None:
-    """Between 93 and 97%, with tasks of mixed difficulty. The resamples are drawn once, because they do not hang on
+    """Between 93 and 97%, with tasks of mixed difficulty. The resamples are drawn once, because they do not depend on
     what was measured."""
     rng = np.random.default_rng(8)
     drawn = np.random.default_rng(0).multinomial(tasks, np.full(tasks, 1 / tasks), size=RESAMPLES)

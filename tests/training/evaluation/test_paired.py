@@ -75,7 +75,7 @@ def test_only_tasks_of_both_are_compared() -> None:
 
 
 @pytest.mark.parametrize("tries", [1, pytest.param(4, marks=pytest.mark.slow)])
-def test_equal_models_are_seldom_told_apart_and_unequal_ones_often(tries: int) -> None:
+def test_equal_models_are_seldom_called_different_and_unequal_ones_often(tries: int) -> None:
     """Of 200 pairs of equal models at most 5% are called different; of a gain of 20 points over 100 tasks most are."""
     rng = np.random.default_rng(11)
     called = {0.0: 0, 0.2: 0}

@@ -52,7 +52,7 @@ def test_a_planted_order_is_found() -> None:
     assert bradley_terry(votes, 4) == scores
 
 
-def test_who_never_lost_is_not_infinite_and_nobody_asked_is_open() -> None:
+def test_a_model_that_never_lost_is_finite_and_without_votes_all_is_open() -> None:
     winner, loser = bradley_terry(votes_of(0, 1, {"first": 5}), 2)
     assert 0.5 < winner.chance < 1.0 and 0.0 < loser.chance < 0.5
     assert bradley_terry([], 2) == [Strength(0.5, 0.0, 1.0, 0)] * 2
@@ -165,7 +165,7 @@ def test_agreement_by_hand() -> None:
         Vote("bob", 2, 0, 1, "second"),
         Vote("ana", 3, 0, 1, "first"),
         Vote("bob", 3, 0, 1, "tie"),
-        Vote("ana", 4, 0, 1, "first"),  # nobody else answered this one
+        Vote("ana", 4, 0, 1, "first"),  # no one else answered this one
     ]
     found = agreement(votes)
     observed, expected = 2 / 6, (3 * 3 + 2 * 4 + 1 * 5) / (6 * 5)

@@ -1,4 +1,4 @@
-"""The score of several sets: its interval holds the truth, and equal contestants are seldom told apart."""
+"""The score of several sets: its interval holds the truth, and equal contestants are seldom called different."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_set_of_one_task_leaves_the_score_without_ends() -> None:
 
 @pytest.mark.parametrize("tries", [1, 4])
 def test_nineteen_of_twenty_scores_hold_the_truth(tries: int) -> None:
-    """Between 93 and 97%. The tasks are drawn once for all rounds: the draws do not hang on what was measured."""
+    """Between 93 and 97%. The tasks are drawn once for all rounds: the draws do not depend on what was measured."""
     rng, held, rounds = np.random.default_rng(5), 0, 2000
     means, sizes, weights = (0.85, 0.4, 0.1), (100, 150, 120), (2.0, 1.0, 1.0)
     truth = sum(w * m for w, m in zip(weights, means, strict=True)) / sum(weights)
@@ -66,7 +66,7 @@ def draws(rng: np.random.Generator, gain: float) -> list[tuple[np.ndarray, np.nd
     return made
 
 
-def test_equal_contestants_are_told_apart_in_five_of_a_hundred() -> None:
+def test_equal_contestants_are_called_different_in_five_of_a_hundred() -> None:
     rng = np.random.default_rng(6)
     found = [better_by(draws(rng, 0.0), [1.0, 2.0]).p_value for _round in range(100)]
     assert sum(p is not None and p <= 0.05 for p in found) <= 9  # 5% of 100 are 5; beyond 9 has chance 0.03

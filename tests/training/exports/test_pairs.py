@@ -60,7 +60,7 @@ def made(path: Path, min_gap: float = 0.5, *others: Path) -> tuple[Any, list[dic
     return result, [json.loads(line) for line in output.read_text(encoding="utf-8").splitlines()]
 
 
-def test_the_best_stands_against_the_worst_with_prompt_tools_and_turns(tmp_path: Path) -> None:
+def test_the_best_is_paired_with_the_worst_with_prompt_tools_and_turns(tmp_path: Path) -> None:
     events = [*rollout("a", 0.4), *rollout("b", 1.0), *rollout("c", 0.1), *rollout("d", None)]
     path = journal(tmp_path, [*events, scored("a", "b", "c", "d", tools=TOOLS)])
     result, rows = made(path)
@@ -74,7 +74,7 @@ def test_the_best_stands_against_the_worst_with_prompt_tools_and_turns(tmp_path:
     assert pair.chosen[0].tool_calls is not None and pair.chosen[0].tool_calls[0].arguments == {"text": "b says it."}
 
 
-def test_tools_are_told_once_and_known_in_every_group_of_the_attempt(tmp_path: Path) -> None:
+def test_tools_are_recorded_once_and_known_in_every_group_of_the_attempt(tmp_path: Path) -> None:
     first = [*rollout("a", 0.0), *rollout("b", 1.0), scored("a", "b", tools=TOOLS)]
     second = [*rollout("c", 0.0), *rollout("d", 1.0), scored("c", "d", step=2)]
     third = [*rollout("e", 0.0), *rollout("f", 1.0), scored("e", "f", step=3, digest="")]
@@ -109,11 +109,11 @@ def test_texts_that_no_dataset_holds_are_passed_over(tmp_path: Path) -> None:
     assert len(load_rows(tmp_path / "pairs.jsonl")) == 1
 
 
-def test_a_rollout_that_began_anew_has_only_its_last_turns(tmp_path: Path) -> None:
+def test_a_rollout_that_began_again_has_only_its_last_turns(tmp_path: Path) -> None:
     lost = rollout("a", 1.0, "lost")[:3]
-    events = [*lost, *rollout("a", 1.0, "anew"), *rollout("b", 0.0), scored("a", "b")]
+    events = [*lost, *rollout("a", 1.0, "again"), *rollout("b", 0.0), scored("a", "b")]
     _result, rows = made(journal(tmp_path, events))
-    assert rows[0]["chosen"][-1]["content"] == "anew" and len(rows[0]["chosen"]) == 3
+    assert rows[0]["chosen"][-1]["content"] == "again" and len(rows[0]["chosen"]) == 3
 
 
 def test_a_step_that_two_attempts_played_alike_gives_one_pair(tmp_path: Path) -> None:

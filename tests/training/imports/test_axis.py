@@ -34,7 +34,7 @@ def events_of(tmp_path: Path, name: str, *files: tuple[str, bytes]) -> tuple[Any
 
 
 def test_the_same_rows_in_any_order_give_the_same_run(tmp_path: Path) -> None:
-    """The first row once chose the axis: the run stood at W&B's own counter, or lost its evaluations."""
+    """The first row once chose the axis: the run was at W&B's own counter, or lost its evaluations."""
     later = {"_step": 7, "_timestamp": 1767000030.0, "eval/reward": 0.3, "heldout/reward": 0.3}
     seen = set()
     for number, order in enumerate(itertools.permutations([EVALUATED, *TRAINED, later])):
@@ -65,8 +65,8 @@ def test_a_row_is_placed_at_the_last_step_before_it(numbers: float, step: float)
     assert (axis.column, axis.steps.tolist(), axis.placed) == ("trainer/global_step", [1000.0, 1100.0, step], 1)
 
 
-def test_a_step_that_stands_in_few_rows_is_not_what_the_others_are_put_on(tmp_path: Path) -> None:
-    """Nine of ten figures would be lost: they would stand at one step."""
+def test_a_step_that_few_rows_have_is_not_what_the_others_are_put_on(tmp_path: Path) -> None:
+    """Nine of ten figures would be lost: they would be at one step."""
     rows: list[dict[str, Any]] = [{"_step": n, "loss": n / 10} for n in range(1, 21)]
     for n in (9, 19):
         rows[n]["train/global_step"] = n
@@ -81,7 +81,7 @@ def test_a_table_whose_columns_agree_says_nothing_of_its_axis(tmp_path: Path) ->
 
 
 def test_two_tables_have_one_axis(tmp_path: Path) -> None:
-    """What links the columns may stand in the other file."""
+    """What links the columns may be in the other file."""
     other = b"_step,eval/loss\n3,0.5\n5,0.25\n"
     report, events = read(tmp_path, ("a.csv", other), ("b.jsonl", lines(*TRAINED)))
     found = figures(events)
@@ -135,7 +135,7 @@ NOT_FINITE = {
 
 @pytest.mark.parametrize("kind", NOT_FINITE)
 def test_figures_that_are_not_finite_stay_so_and_are_counted(tmp_path: Path, kind: str) -> None:
-    """A run that blew up was once imported as a healthy one, with gaps that nobody could see."""
+    """A run that blew up was once imported as a healthy one, with gaps that were not visible."""
     report, events = read(tmp_path, NOT_FINITE[kind])
     values = figures(events)[1]
     assert math.isnan(values["loss"]) and (values["grad_norm"], values["reward"]) == (INF, -INF)

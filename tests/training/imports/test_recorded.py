@@ -50,8 +50,8 @@ def test_a_prompt_that_a_step_draws_twice(tmp_path: Path, prompts: str, groups: 
     """Eight rollouts of one prompt were once one group, with advantages that the run never had."""
     report, events = read(tmp_path, ("dump.jsonl", dump(*prompts)))
     assert sorted(sizes(events)) == groups
-    told = [note for note in report.files[0].notes if "prompt" in note]
-    assert bool(told) is bool(words) and all(words in note for note in told)
+    notes = [note for note in report.files[0].notes if "prompt" in note]
+    assert bool(notes) is bool(words) and all(words in note for note in notes)
     assert any(words in note for note in report.files[0].notes)
 
 
@@ -114,7 +114,7 @@ def call(name: str, number: str, arguments: str = "{}") -> dict[str, Any]:
 
 
 def test_rollouts_of_nemo_gym(tmp_path: Path) -> None:
-    """As a run they were once refused: calls, results and reasoning stand apart from messages there."""
+    """As a run they were once refused: calls, results and reasoning are apart from messages there."""
     thought = {"type": "reasoning", "summary": [{"type": "summary_text", "text": "Two at once."}]}
     said = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Let me look."}]}
     heard = {"type": "function_call_output", "call_id": "b", "output": '{"n": 4}'}
@@ -152,8 +152,8 @@ def test_rollouts_of_nemo_gym(tmp_path: Path) -> None:
     assert turns(events, "1/0/2") == [[("system", "Be kind."), ("user", "Hi")], [("assistant", "[web_search_call]")]]
 
 
-def test_a_rollout_told_step_by_step_is_told_by_its_last_step(tmp_path: Path) -> None:
-    """So Aviary's stand there: the question is in each step, and none in what was asked."""
+def test_a_rollout_recorded_step_by_step_is_read_from_its_last_step(tmp_path: Path) -> None:
+    """So Aviary's are: the question is in each step, and none in what was asked."""
     asked = {"type": "message", "role": "user", "content": "12 * 5?"}
     heard = {"type": "function_call_output", "call_id": "a", "output": "60"}
     steps = [[asked, call("calc", "a"), heard], [asked, call("calc", "a"), heard, call("submit", "b")]]

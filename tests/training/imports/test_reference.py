@@ -133,9 +133,9 @@ def test_stages_are_a_job_each(tmp_path: Path) -> None:
     found = [yaml.safe_load((out / f"stage-{number}/config.yaml").read_text()) for number in (1, 2)]
     assert [each["trainer"]["total_training_steps"] for each in found] == [30, 70]
     assert [each["actor_rollout_ref"]["rollout"]["n"] for each in found] == [8, 4]
-    told = [(out / f"stage-{number}/README.txt").read_text() for number in (1, 2)]
-    assert "Stage 1 of 2: easy." in told[0] and "success of held-out tasks is at least 0.5 in 2" in told[0]
-    assert "the model that stage 1 leaves" in told[1]
+    readmes = [(out / f"stage-{number}/README.txt").read_text() for number in (1, 2)]
+    assert "Stage 1 of 2: easy." in readmes[0] and "success of held-out tasks is at least 0.5 in 2" in readmes[0]
+    assert "the model that stage 1 leaves" in readmes[1]
 
 
 def exported(folder: Path, rows: list[dict[str, object]], **over: object) -> tuple[str, dict[str, object], str]:

@@ -191,9 +191,11 @@ TRACKIO = (
 
 
 def trackio(path: Path, *rows: tuple[str, int, str]) -> bytes:
-    told = [(f"2026-01-01T00:00:0{number}" if number < 10 else "2026-01-01", *row) for number, row in enumerate(rows)]
+    stamped = [
+        (f"2026-01-01T00:00:0{number}" if number < 10 else "2026-01-01", *row) for number, row in enumerate(rows)
+    ]
     insert = "INSERT INTO metrics (timestamp, run_name, step, metrics) VALUES (?, ?, ?, ?)"
-    return database(path, (TRACKIO, []), (insert, told))
+    return database(path, (TRACKIO, []), (insert, stamped))
 
 
 def test_trackio_s_database(tmp_path: Path) -> None:

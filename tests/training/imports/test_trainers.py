@@ -215,7 +215,7 @@ def test_rewards_are_summed_by_the_weights_of_the_run(tmp_path: Path, kind: str)
     assert [file.kind for file in report.files if file.name == "config"] == ["trl_config"]
 
 
-def test_raw_sums_that_the_advantages_contradict_are_told(tmp_path: Path) -> None:
+def test_raw_sums_that_the_advantages_contradict_are_reported(tmp_path: Path) -> None:
     rows = [
         {"prompt": "q", "completion": str(n), "step": 1, "a": a, "b": b, "advantage": adv}
         for n, (a, b, adv) in enumerate([(1.0, 0.0, 1.0), (0.0, 1.0, -0.5), (0.0, 0.5, -0.5)])

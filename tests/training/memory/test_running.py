@@ -90,7 +90,7 @@ def test_another_error_keeps_its_name() -> None:
         raise RuntimeError("something else")
 
 
-def test_without_a_table_the_shortage_is_told_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_table_the_shortage_is_reported_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     found = running.shortage(JobConfig(), None)
     assert isinstance(found, MemoryShort) and found.pauses
     assert found.message == "Memory ran out while the model was learning."
@@ -98,7 +98,7 @@ def test_without_a_table_the_shortage_is_told_all_the_same(monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize(
-    ("error", "code", "told"),
+    ("error", "code", "message"),
     [
         (
             RuntimeError(
@@ -123,7 +123,7 @@ def test_without_a_table_the_shortage_is_told_all_the_same(monkeypatch: pytest.M
     ],
 )
 def test_what_the_device_is_the_cause_of_pauses(
-    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, code: str, told: str
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, code: str, message: str
 ) -> None:
     def load(*_given: Any) -> Any:
         raise error
@@ -132,7 +132,7 @@ def test_what_the_device_is_the_cause_of_pauses(
     assert run_job(_config(data), tmp_path / "run") == 5
     last = _events(tmp_path / "run")[-1]
     assert isinstance(last, RunFinished) and last.status == "paused" and last.error is not None
-    assert (last.error.code, last.error.message) == (code, told)
+    assert (last.error.code, last.error.message) == (code, message)
 
 
 @pytest.mark.parametrize(

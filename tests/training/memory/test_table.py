@@ -99,7 +99,7 @@ def test_a_processor_keeps_holes_between_activations(folder: Path) -> None:
 
 
 def test_no_gradient_is_there_while_it_samples_and_only_one_rollout_is_needed(folder: Path) -> None:
-    """7B with all weights was told 28 GiB of gradients that are not there, LoRA the half of what is free."""
+    """7B with all weights was shown 28 GiB of gradients that are not there, LoRA the half of what is free."""
     model = _small()
     job = _job(folder, rollout__prompts_per_step=512, optim__micro_batch_size=8)
     need = memory_of(job, model, device_named("h100"))
@@ -241,7 +241,7 @@ def test_a_tiny_model_is_not_traced_and_a_large_one_is(folder: Path) -> None:
     assert not plainly_fits(_job(folder), large, device_named("h100"))
 
 
-def test_nobody_knows_another_id_and_a_broken_config_is_a_sentence(tmp_path: Path) -> None:
+def test_an_unknown_id_has_no_model_and_a_broken_config_is_a_sentence(tmp_path: Path) -> None:
     assert Model.of("somebody/something") is None
     (tmp_path / "config.json").write_text('{"model_type": "nothing-of-the-kind"}')
     with pytest.raises(ModelError, match="config cannot be read"):
@@ -264,16 +264,16 @@ def test_the_command_prints_terms_and_verdict(folder: Path, tmp_path: Path, caps
     shown = capsys.readouterr().out
     assert "Weights" in shown and "It needs about" in shown and "NVIDIA H100 80 GB" in shown
     assert main(["memory", str(job), "--device", "Matchbox=0.001", "--json"]) == 1
-    told = json.loads(capsys.readouterr().out)
-    assert told["fits"] is False and told["device"] == {"title": "Matchbox", "bytes": round(0.001 * GIB)}
-    parts = {term["term"]: term["part"] for term in told["terms"]}
+    output = json.loads(capsys.readouterr().out)
+    assert output["fits"] is False and output["device"] == {"title": "Matchbox", "bytes": round(0.001 * GIB)}
+    parts = {term["term"]: term["part"] for term in output["terms"]}
     assert (parts["weights"], parts["optimizer"]) == ("kept", "kept")
     assert (parts["gradients"], parts["head"], parts["cache"]) == ("learning", "learning", "sampling")
     assert (parts["activations"], parts["cache"], parts["program"]) == ("learning", "sampling", "kept")
-    assert told["told"]["verdict"]["template"] == "It needs about {need}, and {device} has {all}."
-    weights = next(term for term in told["terms"] if term["term"] == "weights")
+    assert output["told"]["verdict"]["template"] == "It needs about {need}, and {device} has {all}."
+    weights = next(term for term in output["terms"] if term["term"] == "weights")
     assert (weights["title"], weights["told"]["values"]["size"]) == ("Weights of the model", 4)
-    assert told["change"] is None and told["changed"] is None
+    assert output["change"] is None and output["changed"] is None
     assert main(["memory", str(job), "--device", "abacus"]) == 2
     assert "There is no device abacus" in capsys.readouterr().err
     assert main(["memory", str(job), "--device", "abacus", "--json"]) == 2

@@ -71,9 +71,9 @@ def test_it_is_what_a_real_forward_saves(family: str) -> None:
     ids = torch.zeros_like(mask)
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         hidden = model.model(input_ids=ids, attention_mask=mask, use_cache=False).last_hidden_state
-    told = step_bytes(config, shape, FULL)
+    computed = step_bytes(config, shape, FULL)
     assert hidden.shape == (2, 200, HIDDEN)
-    assert told.layers == pytest.approx(sum(saved.values()), rel=0.12)
+    assert computed.layers == pytest.approx(sum(saved.values()), rel=0.12)
 
 
 def test_an_adapter_and_mixed_precision_are_seen() -> None:
@@ -99,7 +99,7 @@ def test_on_a_gpu_a_tile_of_the_head_is_there_once(lora: Any) -> None:
 
 
 @pytest.mark.parametrize("on_gpu", [False, True])
-def test_many_rows_are_told_what_they_need(on_gpu: bool) -> None:
+def test_many_rows_are_shown_what_they_need(on_gpu: bool) -> None:
     """A line through few rows, at which the head's tile is the most, was 24 GiB short for ToolBench's 32."""
     config, how = _config(), How(recompute=True, on_gpu=on_gpu)
     config.vocab_size, config.intermediate_size = 24000, 4096
@@ -142,7 +142,7 @@ def test_what_cannot_be_traced_is_a_sentence(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize("recompute", [True, False])
-def test_a_deep_model_is_told_what_its_own_depth_needs(recompute: bool) -> None:
+def test_a_deep_model_is_shown_what_its_own_depth_needs(recompute: bool) -> None:
     """At 4 layers the most is the layer that is computed again, at 56 the end of the forward, where autocast holds a
     copy of every weight: a line through the most of 2 and 4 layers was up to 10 GiB short for 7B."""
     config, shape = _config("llama"), Shape(1, 100, 100)

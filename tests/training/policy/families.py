@@ -97,7 +97,7 @@ async def _play(engine: Engine, row: int) -> list[tuple[list[int], Sample]]:
 
 
 def played(engine: Engine) -> list[tuple[list[int], Sample]]:
-    """All turns of six rows that are sampled beside each other: prompt ids and sample."""
+    """All turns of six rows that are sampled together: prompt ids and sample."""
 
     async def together() -> list[list[tuple[list[int], Sample]]]:
         return list(await asyncio.gather(*(_play(engine, row) for row in range(ROWS))))

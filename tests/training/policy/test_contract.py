@@ -35,10 +35,10 @@ async def turn(engine: Engine, ids: list[int], seed: int, episode: str = "") -> 
     return await engine.generate(ids, max_tokens=12, seed=seed, episode=episode)
 
 
-def test_ids_weights_and_seed_fix_the_turn_whatever_is_sampled_beside_it(engine: Engine) -> None:
+def test_ids_weights_and_seed_fix_the_turn_whatever_else_is_sampled(engine: Engine) -> None:
     ids = [5, 6, 7, 8, 9]
 
-    async def beside(others: int) -> Sample:
+    async def among(others: int) -> Sample:
         crowd = [asyncio.create_task(turn(engine, [10 + n] * (3 + n), seed=n)) for n in range(others)]
         await asyncio.sleep(0.01 * (others % 3))  # it joins a batch that is running, or begins one
         sample = await turn(engine, ids, seed=77)
@@ -46,7 +46,7 @@ def test_ids_weights_and_seed_fix_the_turn_whatever_is_sampled_beside_it(engine:
         return sample
 
     with engine.sampling():
-        samples = [asyncio.run(beside(others)) for others in (0, 3, 7, 8)]
+        samples = [asyncio.run(among(others)) for others in (0, 3, 7, 8)]
         other = asyncio.run(turn(engine, ids, seed=78))
     assert [sample.ids for sample in samples] == [samples[0].ids] * 4
     for sample in samples:
@@ -86,7 +86,7 @@ def test_busy_time_counts_work_in_progress_and_turns_and_tokens(engine: Any) -> 
         await asyncio.sleep(0.005)
         early = engine.figures.busy_seconds
         await asyncio.sleep(0.02)
-        assert engine.figures.busy_seconds > early + 0.01 and engine.figures.turns == 1  # nobody was answered yet
+        assert engine.figures.busy_seconds > early + 0.01 and engine.figures.turns == 1  # no call was answered yet
         sample = await engine.generate([5, 6, 7], max_tokens=60, seed=3)
         spent = time.monotonic() - began
         busy = engine.figures.busy_seconds - before

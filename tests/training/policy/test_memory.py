@@ -35,7 +35,7 @@ def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Watched:
-    """How many rows stood in each decode step, and what the batch took then."""
+    """How many rows each decode step had, and what the batch took then."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         from training.policy.attention import DecodeBatch
@@ -112,7 +112,7 @@ def test_parked_rows_are_bounded_in_bytes(engine: TransformersEngine, monkeypatc
 
 
 @pytest.mark.parametrize("where", ["prefill", "decoding"])
-def test_out_of_memory_goes_on_with_half_of_the_rows(
+def test_out_of_memory_continues_with_half_of_the_rows(
     where: str, engine: TransformersEngine, model: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It failed every rollout of three steps and ended the run with "Fix the policy"."""

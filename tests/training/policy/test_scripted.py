@@ -198,7 +198,7 @@ def test_the_tools_environment_pays_no_policy(play: Any) -> None:
 @pytest.mark.parametrize(
     ("speech", "dialect"), [("native", "hermes"), ("text", "hermes"), ("text", "text"), ("text", "bfcl")]
 )
-def test_ls_for_ever_earns_all_of_bfcls_first_stage_and_none_of_its_task(play: Any, speech: Any, dialect: str) -> None:
+def test_endless_ls_earns_all_of_bfcls_first_stage_and_none_of_its_task(play: Any, speech: Any, dialect: str) -> None:
     pytest.importorskip("bfcl_eval", reason="bfcl-eval is not installed")
     from envs.bfcl.server import BfclEnvironment, Defaults
 

@@ -125,7 +125,7 @@ def test_a_continued_episode_feeds_only_what_is_new(
     assert len(samples) == 3
 
 
-def test_a_prompt_that_does_not_continue_its_episode_starts_anew(engine: TransformersEngine) -> None:
+def test_a_prompt_that_does_not_continue_its_episode_starts_again(engine: TransformersEngine) -> None:
     async def twice() -> tuple[Sample, Sample]:
         await engine.generate(PROMPTS[2], max_tokens=5, seed=1, episode="one")
         other = await engine.generate(PROMPTS[0], max_tokens=5, seed=2, episode="one")

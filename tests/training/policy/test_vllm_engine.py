@@ -112,7 +112,7 @@ def test_a_server_that_is_gone_ends_the_step(fault: str) -> None:
             stub.restart()
         with pytest.raises(SamplerDied) as found:
             turn(engine, [4, 5])
-        with pytest.raises(SamplerDied):  # nobody is asked any more
+        with pytest.raises(SamplerDied):  # no server is asked any more
             turn(engine, [4, 5])
     assert found.value.pauses and found.value.code == "sampler_died" and "Resume plays it again" in found.value.hint
     if fault == "hangs":  # a second wait would be as long
@@ -211,7 +211,7 @@ def test_one_with_a_device_of_its_own_never_sleeps() -> None:
 
 
 @pytest.mark.parametrize("when", ["before", "within"])
-def test_a_server_that_was_started_anew_is_noticed_though_it_answers(when: str) -> None:
+def test_a_server_that_was_restarted_is_noticed_though_it_answers(when: str) -> None:
     """With all weights it serves those that it began with, under the same name (trial of 0.31)."""
     stub = Stub()
     with engine_over(stub, weights=Steps(adapter=False)) as engine:
@@ -232,7 +232,7 @@ def test_a_server_that_was_started_anew_is_noticed_though_it_answers(when: str) 
         ("/update_weight_version", 404, "answers 404"),
     ],
 )
-def test_weights_that_nobody_takes_end_the_step(path: str, fault: Any, said: str) -> None:
+def test_weights_that_no_server_takes_end_the_step(path: str, fault: Any, said: str) -> None:
     stub = Stub()
     stub.fail(path, fault)
     with engine_over(stub, weights=Steps(adapter=False), limit_s=0.5) as engine:
@@ -381,7 +381,7 @@ def test_a_server_that_is_another_after_it_was_asked_proves_nothing() -> None:
 
 
 def test_a_handover_and_a_look_at_the_version_do_not_meet() -> None:
-    """Between new weights and their version a server would seem to have been started anew."""
+    """Between new weights and their version a server would seem to have been restarted."""
     stub, weights = Stub(), Steps(adapter=False)
     with engine_over(stub, weights=weights) as engine, ThreadPoolExecutor(2) as threads:
         engine.weights_changed()

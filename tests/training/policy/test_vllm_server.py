@@ -63,13 +63,13 @@ with serving(stub, Path(sys.argv[sys.argv.index("--uds") + 1])):
 @pytest.fixture
 def mode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     """How the next server behaves: "works" and others."""
-    told = tmp_path / "mode"
+    mode_file = tmp_path / "mode"
     python = tmp_path / "python"
-    python.write_text(FAKE.format(python=sys.executable, root=str(ROOT), mode=str(told)))
+    python.write_text(FAKE.format(python=sys.executable, root=str(ROOT), mode=str(mode_file)))
     python.chmod(0o755)
     monkeypatch.setenv("TILTYARD_VLLM_PYTHON", str(python))
-    told.write_text("works")
-    return lambda text: (told.write_text(text), None)[1]
+    mode_file.write_text("works")
+    return lambda text: (mode_file.write_text(text), None)[1]
 
 
 @pytest.fixture
@@ -182,7 +182,7 @@ def test_it_ends_with_its_run_whatever_killed_that(tmp_path: Path, mode: Callabl
 def test_nothing_stays_of_its_folder_whatever_killed_its_run(
     tmp_path: Path, mode: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also while it still starts: nobody was left to remove it."""
+    """Also while it still starts: no process was left to remove it."""
     (place := tmp_path / "places").mkdir()
     monkeypatch.setenv("TMPDIR", str(place))
     run, session = started_by_another(tmp_path)
@@ -192,7 +192,7 @@ def test_nothing_stays_of_its_folder_whatever_killed_its_run(
 
 
 def test_the_next_attempt_ends_what_the_one_before_left(tmp_path: Path, mode: Callable[[str], None]) -> None:
-    """The keeper was killed too, so that nobody was left to end it."""
+    """The keeper was killed too, so that no process was left to end it."""
     earlier, now = tmp_path / "1", tmp_path / "2"
     (earlier / WEIGHTS_NAME / "run-1-3").mkdir(parents=True)
     now.mkdir()
@@ -237,8 +237,8 @@ def test_a_stranger_under_an_old_id_is_left_alone(tmp_path: Path) -> None:
             (true, here, folder_id(tmp_path.parent)),  # copied here from another folder
             (true, here, None),
         ]
-        for told, place, folder in others:
-            who = {"pid": stranger.pid, "started": told, "namespace": place, "folder": folder}
+        for begun, place, folder in others:
+            who = {"pid": stranger.pid, "started": begun, "namespace": place, "folder": folder}
             (tmp_path / SERVER_NAME).write_text(json.dumps(who))
             sweep_servers([tmp_path])
             assert stranger.poll() is None and not (tmp_path / SERVER_NAME).exists()
@@ -314,10 +314,10 @@ def test_what_a_server_is_started_with() -> None:
     assert blank["--load-format"] == "dummy" and json.loads(blank["--hf-overrides"]) == {"tie_word_embeddings": False}
 
 
-def test_a_server_is_told_none_of_our_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_gets_none_of_our_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_TOKEN", "hf_secret")
     monkeypatch.setenv("JUDGE_KEY", "secret")
-    told = plan().variables()
-    assert "secret" not in " ".join(told.values()) and told["HF_HUB_OFFLINE"] == "1"
-    assert told["VLLM_CPU_OMP_THREADS_BIND"] == "nobind" and told["VLLM_SERVER_DEV_MODE"] == "1"
+    variables = plan().variables()
+    assert "secret" not in " ".join(variables.values()) and variables["HF_HUB_OFFLINE"] == "1"
+    assert variables["VLLM_CPU_OMP_THREADS_BIND"] == "nobind" and variables["VLLM_SERVER_DEV_MODE"] == "1"
     assert "VLLM_CPU_KVCACHE_SPACE" not in plan(cpu=False).variables()

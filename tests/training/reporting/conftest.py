@@ -1,4 +1,4 @@
-"""A run's journal that a test writes step by step beside its reporters, and a stand-in for W&B's package."""
+"""A run's journal that a test writes step by step while its reporters read, and a stand-in for W&B's package."""
 
 from __future__ import annotations
 
@@ -70,21 +70,21 @@ def begin(tmp_path: Path) -> Iterator[Callable[..., Attempt]]:
 
 
 class Wandb:
-    """What the stand-in was told."""
+    """What the stand-in received."""
 
     def __init__(self, record: Path) -> None:
         self.record = record
 
-    def told(self) -> list[dict[str, Any]]:
+    def received(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in self.record.read_text().splitlines()] if self.record.exists() else []
 
     def steps(self) -> list[tuple[int, float]]:
-        return [(item["step"], item["values"]["reward"]) for item in self.told() if "step" in item]
+        return [(item["step"], item["values"]["reward"]) for item in self.received() if "step" in item]
 
     def wait(self, condition: Callable[[list[dict[str, Any]]], bool], limit_s: float = 30) -> None:
         end = time.monotonic() + limit_s
-        while not condition(self.told()):
-            assert time.monotonic() < end, self.told()
+        while not condition(self.received()):
+            assert time.monotonic() < end, self.received()
             time.sleep(0.05)
 
 
@@ -100,7 +100,7 @@ def wandb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Wa
         monkeypatch.setenv("PYTHONPATH", ":".join([str(packages), root]))
         monkeypatch.setenv("WANDB_API_KEY", KEY)
         monkeypatch.setenv("WANDB_ENTITY", how)
-        monkeypatch.setenv("WANDB_BASE_URL", str(tmp_path / "told.jsonl"))
-        return Wandb(tmp_path / "told.jsonl")
+        monkeypatch.setenv("WANDB_BASE_URL", str(tmp_path / "received.jsonl"))
+        return Wandb(tmp_path / "received.jsonl")
 
     return behaves

@@ -1,4 +1,4 @@
-"""Stands in for the package ``wandb``: it writes what it is told into the file that WANDB_BASE_URL names.
+"""A stand-in for the package ``wandb``: it writes what it receives into the file that WANDB_BASE_URL names.
 
 WANDB_ENTITY says how it behaves: ``well``, ``hangs``, or ``refuses`` until the file ``<record>.up`` is there.
 """

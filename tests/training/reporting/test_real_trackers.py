@@ -17,7 +17,7 @@ from tests.training.reporting.conftest import RUN_ID, Attempt
 
 Begin = Callable[..., Attempt]
 BOTH = [(1, 1.1), (2, 2.1), (3, 3.1), (4, 4.1), (5, 5.2), (6, 6.2)]
-"""What two attempts come to where the first word on a step stands: the second began after step 3."""
+"""What two attempts come to where the first report of a step counts: the second began after step 3."""
 
 
 def installed(name: str) -> Any:
@@ -104,7 +104,7 @@ def test_mlflow_finds_its_run_again(begin: Begin, tmp_path: Path) -> None:
     assert runs[0].data.params["optim.max_grad_norm"] == "1.0"
 
 
-def test_trackio_goes_on_with_its_run(begin: Begin, tmp_path: Path) -> None:
+def test_trackio_continues_its_run(begin: Begin, tmp_path: Path) -> None:
     installed("trackio")
     two_attempts(begin, "trackio", TRACKIO_DIR=str(tmp_path / "trackio"))
     with sqlite3.connect(tmp_path / "trackio" / "pilot.db") as database:

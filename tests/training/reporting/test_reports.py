@@ -1,4 +1,4 @@
-"""What a tracker is told, when it is away, slow or missing, and what a run notices of it: nothing."""
+"""What a tracker receives, when it is away, slow or missing, and what a run notices of it: nothing."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def test_a_tracker_gets_our_names_and_steps_as_one_run(begin: Begin, wandb: Beha
     attempt = begin(to=["wandb"])
     attempt.steps(1, 3)
     attempt.end()
-    told = tracker.told()
-    assert (told[0]["id"], told[0]["name"], told[0]["project"], told[0]["tags"]) == (
+    received = tracker.received()
+    assert (received[0]["id"], received[0]["name"], received[0]["project"], received[0]["tags"]) == (
         RUN_ID,
         "first",
         "pilot",
         ["a", "b"],
     )
-    assert told[1:] == [
+    assert received[1:] == [
         {"step": step, "values": {"reward": step + 0.1, "rewards/exact/mean": step / 3}} for step in (1, 2, 3)
     ] + [{"finished": 0}]
     assert attempt.log() == [("info", "Weights & Biases: http://tracker.example/run")]
@@ -42,7 +42,7 @@ def test_neither_paths_nor_addresses_nor_other_trackers_keys_leave(
     monkeypatch.setenv("JUDGE_KEY", "of a judge")
     tracker = wandb("well")
     begin(to=["wandb"]).end()
-    begun = tracker.told()[0]
+    begun = tracker.received()[0]
     assert begun["config"]["optim.max_grad_norm"] == 1.0 and begun["config"]["kind"] == "grpo"
     assert not {"model.source", "environment.url", "data.train", "report.to"} & set(begun["config"])
     assert "WANDB_API_KEY" in begun["env"] and not {"MLFLOW_TRACKING_TOKEN", "JUDGE_KEY"} & set(begun["env"])
@@ -57,7 +57,7 @@ def test_keys_stay_with_the_reporters(begin: Begin, wandb: Behaves) -> None:
     assert "WANDB_API_KEY" not in os.environ and "HOME" in os.environ
 
 
-def test_a_resumed_run_goes_on_in_the_same_run_and_tells_no_step_twice(begin: Begin, wandb: Behaves) -> None:
+def test_a_resumed_run_continues_in_the_same_run_and_reports_no_step_twice(begin: Begin, wandb: Behaves) -> None:
     wandb("well")
     first = begin(to=["wandb"])
     first.steps(1, 5)
@@ -67,12 +67,12 @@ def test_a_resumed_run_goes_on_in_the_same_run_and_tells_no_step_twice(begin: Be
     second.steps(4, 7)
     second.end()
     assert tracker.steps() == [(1, 1.1), (2, 2.1), (3, 3.1), (4, 4.1), (5, 5.1), (6, 6.2), (7, 7.2)]
-    begun = [item for item in tracker.told() if "id" in item]
+    begun = [item for item in tracker.received() if "id" in item]
     assert [(item["id"], item["resume"]) for item in begun] == [(RUN_ID, "allow")] * 2
-    assert [item["finished"] for item in tracker.told() if "finished" in item] == [1, 0]
+    assert [item["finished"] for item in tracker.received() if "finished" in item] == [1, 0]
 
 
-def test_what_an_attempt_could_not_tell_is_told_by_the_next(begin: Begin, wandb: Behaves) -> None:
+def test_what_an_attempt_could_not_report_the_next_reports(begin: Begin, wandb: Behaves) -> None:
     """Steps that were lost with the first attempt are those of the second."""
     wandb("refuses")
     first = begin(to=["wandb"])
@@ -89,9 +89,9 @@ def test_a_tracker_that_is_away_is_named_once_without_its_key_and_caught_up_with
     tracker = wandb("refuses")
     attempt = begin(to=["wandb"])
     attempt.steps(1, 4)
-    tracker.wait(lambda told: len(told) >= 2)  # it has been tried again
+    tracker.wait(lambda received: len(received) >= 2)  # it has been tried again
     Path(f"{tracker.record}.up").touch()
-    tracker.wait(lambda told: any(item.get("step") == 4 for item in told))
+    tracker.wait(lambda received: any(item.get("step") == 4 for item in received))
     attempt.end()
     assert tracker.steps() == [(1, 1.1), (2, 2.1), (3, 3.1), (4, 4.1)]
     away, url, back = attempt.log()
@@ -112,7 +112,7 @@ def test_a_tracker_that_hangs_slows_no_step_and_the_end_only_so_long(
     monkeypatch.setattr(starting, "END_S", 2.0)
     tracker = wandb("hangs")
     attempt = begin(to=["wandb"])
-    tracker.wait(lambda told: len(told) == 1)
+    tracker.wait(lambda received: len(received) == 1)
     slowest = 0.0
     for step in range(1, 201):
         began = time.monotonic()
@@ -135,7 +135,7 @@ def test_a_hanging_call_is_named_while_it_hangs(
     tracker = wandb("hangs")
     site.write_text("import training.reporting.telling as t; t.SILENT_S = 1.0")
     attempt = begin(to=["wandb"])
-    tracker.wait(lambda told: len(told) == 1)
+    tracker.wait(lambda received: len(received) == 1)
     end = time.monotonic() + 20
     while not attempt.log():
         assert time.monotonic() < end
@@ -145,7 +145,7 @@ def test_a_hanging_call_is_named_while_it_hangs(
     ]
 
 
-def test_a_missing_package_is_named_and_the_others_are_told(
+def test_a_missing_package_is_named_and_the_other_trackers_get_reports(
     begin: Begin, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     packages = tmp_path / "broken"
@@ -165,11 +165,11 @@ def test_without_a_last_word_the_tracker_hears_that_it_did_not_succeed(begin: Be
     attempt = begin(to=["wandb"])
     attempt.steps(1, 2)
     attempt.leave()
-    assert tracker.steps() == [(1, 1.1), (2, 2.1)] and tracker.told()[-1] == {"finished": 1}
+    assert tracker.steps() == [(1, 1.1), (2, 2.1)] and tracker.received()[-1] == {"finished": 1}
 
 
 def test_later_words_on_a_step_are_no_second_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An evaluation writes what its cut-off rollouts cost beside its last step."""
+    """An evaluation writes what its cut-off rollouts cost with its last step."""
     from training.reporting.trackers import Figures
     from training.reporting.trackers import Wandb as Reporter
 

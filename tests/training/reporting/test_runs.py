@@ -59,13 +59,13 @@ def test_every_kind_of_run_reports_what_it_journals(kind: str, tmp_path: Path, s
         words = [sys.executable, "-c", WITHOUT_HEALTH, "run", str(tmp_path / "job.yaml"), "--run-dir"]
         done = subprocess.run([*words, str(tmp_path / "run")], cwd=ROOT, capture_output=True, timeout=200)
     assert done.returncode == 0, done.stdout + done.stderr
-    told = in_files(tmp_path / "run" / "reports" / "tensorboard")
+    reported = in_files(tmp_path / "run" / "reports" / "tensorboard")
     journal = {
         (event.step, name): struct.unpack("<f", struct.pack("<f", value))[0]
         for event in of_type(tmp_path / "run", "metrics")
         for name, value in event.values.items()
         if math.isfinite(value)
     }
-    assert told == journal and {step for step, _name in told} == {1, 2}
-    assert ("loss" if kind == "sft" else "rewards/task_success/mean") in {name for _step, name in told}
+    assert reported == journal and {step for step, _name in reported} == {1, 2}
+    assert ("loss" if kind == "sft" else "rewards/task_success/mean") in {name for _step, name in reported}
     assert events(tmp_path / "run")[-1].type == "run_finished"

@@ -1,4 +1,4 @@
-"""BFCL: the golden episodes of the published reward code, and what a transcript alone tells."""
+"""BFCL: the golden episodes of the published reward code, and what a transcript alone shows."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_unreadable_native_turns() -> None:
 
 
 def test_published_rollouts_agree_with_their_own_scores(seed_data: Path) -> None:
-    """verl's dumps hold one text; its figures follow from the counts that stand beside them."""
+    """verl's dumps hold one text; its figures follow from the counts that are next to them."""
     files = sorted((seed_data / "seed1_envtuning_bfcl" / "verl_rollout_dump").glob("*.jsonl"))
     rows = [json.loads(line) for path in files for line in path.read_text().splitlines()]
     assert rows

@@ -115,7 +115,7 @@ def test_schedules_reach_the_score() -> None:
 
 # --- TRL --------------------------------------------------------------------------------------------------------------
 def trl_advantages(rewards: Any, weights: list[float], size: int, aggregation: str, scale: str) -> list[float]:
-    """TRL's own lines between the rewards and the advantages, run as they stand (in float64)."""
+    """TRL's own lines between the rewards and the advantages, run unchanged (in float64)."""
     import torch
     from trl.trainer import grpo_trainer
 

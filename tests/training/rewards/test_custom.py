@@ -111,7 +111,7 @@ def test_a_config_keeps_code_to_the_letter(code: str) -> None:
     assert config_from_yaml(config_to_yaml(config)) == config
 
 
-def test_code_stands_in_a_config_as_it_was_written() -> None:
+def test_code_is_kept_in_a_config_as_it_was_written() -> None:
     config = JobConfig.model_validate({"rewards": {"components": [part("mine", ANSWER).model_dump()]}})
     shown = "".join(f"        {line}\n" for line in ANSWER.splitlines())
     assert f"code: |\n{shown}" in config_to_yaml(config)

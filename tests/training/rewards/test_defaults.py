@@ -1,4 +1,4 @@
-"""What scores a job that names no reward: solving the task, wherever something tells whether it was solved."""
+"""What scores a job that names no reward: solving the task, where it is known whether it was solved."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def job(folder: Path, rows: list[dict[str, Any]] | None, **over: Any) -> JobConf
         (None, ARENA, "environment"),  # which draws the tasks
     ],
 )
-def test_who_tells_whether_a_task_was_done(tmp_path: Path, rows: Any, place: dict[str, Any], told_by: str) -> None:
+def test_what_decides_whether_a_task_was_done(tmp_path: Path, rows: Any, place: dict[str, Any], told_by: str) -> None:
     found = default_rewards(job(tmp_path, rows, environment=place))
     assert found.told_by == told_by
     weights = [(part.name, part.weight) for part in found.components]
@@ -72,7 +72,7 @@ def test_a_sample_of_the_rows_decides(tmp_path: Path) -> None:
     assert default_rewards(job(tmp_path / "b", [*rows, rows[0], ASKED])).told_by == "answers"
 
 
-def test_rows_that_cannot_be_read_are_left_to_whoever_plays_them(tmp_path: Path) -> None:
+def test_rows_that_cannot_be_read_are_left_to_the_run_that_plays_them(tmp_path: Path) -> None:
     gone = {"data": {"train": str(tmp_path / "gone.jsonl")}}
     assert default_rewards(job(tmp_path, None, **gone)).told_by == ""
     assert default_rewards(job(tmp_path, None, environment=ARENA, **gone)).told_by == "environment"
@@ -104,7 +104,7 @@ def test_each_stage_is_scored_by_what_its_own_tasks_tell(tmp_path: Path) -> None
     assert bare.rewards.components == form_components() and last.rewards.components == starting_components()
 
 
-def test_the_log_says_what_stands_in_place_of_a_choice(tmp_path: Path) -> None:
+def test_the_log_says_what_replaces_a_choice(tmp_path: Path) -> None:
     line = said(job(tmp_path, [ASKED | {"answer": "4"}], environment=ARENA))
     assert line.startswith("No reward was chosen. Scored by task_success × 0.6, tool_call_correctness × 0.12,")
     assert line.endswith(": the environment says whether a task was done.")

@@ -67,7 +67,7 @@ def test_the_page_is_current() -> None:
     assert (ROOT / "docs" / "rewards.md").read_text(encoding="utf-8") == reference()
 
 
-def test_what_has_to_be_filled_in_is_said() -> None:
+def test_what_has_to_be_filled_in_is_reported() -> None:
     problems = validate_components(
         [RewardComponent(name=name, weight=1) for name in ("judge", "regex_match", "reward_model", "custom_python")]
     )

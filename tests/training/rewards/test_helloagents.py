@@ -59,7 +59,7 @@ def test_accuracy(row: dict[str, object], expected: float | None) -> None:
     assert score("helloagents_accuracy", episode("q", says("Final Answer: 72"), row=row)) == expected
 
 
-def test_the_right_answer_can_stand_anywhere() -> None:
+def test_the_right_answer_can_be_anywhere() -> None:
     played = episode("q", says("72"), row={"a": {"b": "72"}, "answer": "5"})
     assert score("helloagents_accuracy", played, truth_field="a.b") == 1.0
     assert score("helloagents_accuracy", played) == 0.0

@@ -25,7 +25,7 @@ SAID = episode("What is 2 + 3?", says("", "a"), tool("5", "a"), says("It is 5.")
 
 
 class Judge(ThreadingHTTPServer):
-    """An endpoint that answers as it is told, and remembers what it was asked."""
+    """An endpoint that answers as set, and remembers what it was asked."""
 
     daemon_threads = True
 
@@ -243,7 +243,7 @@ def test_equal_transcripts_asked_at_once_are_one_request(judge: Judge) -> None:
     assert marks == [0.8] * 40 and len(judge.asked) == 1
 
 
-def test_a_failure_that_many_wait_for_is_missing_for_all_and_asked_anew_later(judge: Judge) -> None:
+def test_a_failure_that_many_wait_for_is_missing_for_all_and_asked_again_later(judge: Judge) -> None:
     judge.delay_s, judge.reply = 0.3, "no verdict"
     failures: list[str] = []
 
@@ -362,7 +362,7 @@ def test_only_allowed_addresses_are_asked(judge: Judge, monkeypatch: pytest.Monk
     assert judge.asked == []
 
 
-def test_the_web_asks_nobody(judge: Judge) -> None:
+def test_the_web_asks_no_judge(judge: Judge) -> None:
     chosen = RewardComponent(name="judge", weight=1, params={"url": judge.url, "model": "m"})
     with pytest.raises(RewardFault, match="which is not available here"):
         score_episode(SAID, [chosen], ask_outside=False)

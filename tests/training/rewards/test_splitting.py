@@ -99,7 +99,7 @@ def test_totals_are_those_of_the_spec() -> None:
         ([0.3, 0.2, 0.2], [0.0, 0.0, 0.0], True),
         ([0.9, 0.8], [1.0, 1.0], True),
         ([0.9, 0.2], [1.0, 0.0], False),  # the outcome differs
-        ([0.2, 0.2], [0.0, 0.0], False),  # no spread
+        ([0.2, 0.2], [0.0, 0.0], False),  # zero variance
         ([0.3, 0.2], [0.0, None], False),  # not known of all
         ([0.3, None, 0.2], [0.0, None, 0.0], True),  # an excluded one does not count
         ([], [], False),

@@ -200,7 +200,7 @@ def test_every_parameter_has_a_title_a_help_and_limits() -> None:
     ("result", "answer", "expected"),
     [
         ("sunny today in Rome", "It is Sunny", 1.0),
-        ("Sunny", "it is sunny", 0.3),  # the seed looks for the word as it stands, in the answer in lower case
+        ("Sunny", "it is sunny", 0.3),  # the seed looks for the word unchanged, in the answer in lower case
         ("北京今天晴", "北京今天晴朗", 1.0),
         ("北京在今天的天气：晴朗", "北京天气晴朗", 0.3),
     ],

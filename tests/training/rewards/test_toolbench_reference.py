@@ -71,7 +71,7 @@ def as_episode(turns: list[Turn]) -> Episode:
 
 
 def leading_object(text: str) -> bool:
-    """Whether a JSON object stands first: matched brace by brace, as the published client does it."""
+    """Whether a JSON object is first: matched brace by brace, as the published client does it."""
     text = text.strip()
     depth = 0
     for place, sign in enumerate(text):
@@ -169,7 +169,7 @@ def test_the_latest_version_adds_the_pass_reward_where_there_is_a_judge(monkeypa
 def test_an_action_counts_where_a_line_begins_with_it() -> None:
     """The published code looks for a line break and the word: what a response begins with is no line's beginning.
 
-    Beside that code 73 of 1,000 random episodes differed; the first action, which nobody thought of, was taken.
+    From that code 73 of 1,000 random episodes differed: a first action was taken that it does not take.
     """
     lone = ("Action: find\nmore", NO_ACTION, "invalid")
     thought = (call("so", "find_for_web", '{"q": 1}'), f"\n\nObservation: {OK}\n\n", "ok")

@@ -38,13 +38,13 @@ def credited(**given: object) -> list[list[float]]:
     return [row.of(value) for row, value in zip(found, advantages, strict=True) if row and value is not None]
 
 
-def test_a_gain_is_a_difference_of_what_was_said() -> None:
+def test_a_gain_is_a_difference_of_what_was_reported() -> None:
     assert ALL == [[1.0, 0.0], [0.0, 1.0], [0.0, 0.0], [1.0]]
     assert gains([0.5, 0.75, None, 0.25, 1.0]) == [0.25, 0.0, -0.5]
     assert gains([2.0, 2.0, 5.0]) == [0.0]
 
 
-def test_what_nobody_said_is_not_nothing() -> None:
+def test_a_reward_that_was_not_reported_is_not_zero() -> None:
     assert gains([None, None, None, 1.0]) is None and gains([0.0, None, None, 1.0]) is None
     assert gains_of([], 3, PAID, {"task_success": 0.0}, 0) is None  # marked as failed
     assert gains_of([None, None], 2, PAID, {"task_success": 0.0}, 0) is None  # cut off in its last turn

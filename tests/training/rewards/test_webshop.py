@@ -34,7 +34,7 @@ def _episode(record: dict[str, Any], **over: Any) -> Episode:
     return Episode(messages, 1, **over)
 
 
-def test_the_last_page_tells_the_score(golden: list[dict[str, Any]]) -> None:
+def test_the_last_page_shows_the_score(golden: list[dict[str, Any]]) -> None:
     assert [score("webshop_score", _episode(record)) for record in golden] == [
         pytest.approx(record["steps"][-1]["reward"], abs=1e-12) for record in golden
     ]

@@ -42,7 +42,7 @@ def asked(given: Any, dataset: Path | None = None) -> dict[str, Any]:
         (TRAIN | {"lora_rank": 8}, "不支持的参数: lora_rank"),
     ],
 )
-def test_what_is_wrong_is_said_in_the_documented_words(given: dict[str, Any], message: str) -> None:
+def test_what_is_wrong_is_reported_in_the_documented_words(given: dict[str, Any], message: str) -> None:
     assert asked(given) == {"status": "error", "message": message}
 
 
@@ -70,7 +70,7 @@ def test_values_that_cannot_be_are_named_before_anything_is_trained(
 
 
 @pytest.mark.parametrize("given", [None, [], "train", 7])
-def test_what_is_no_dictionary_is_said_to_be_none(given: Any) -> None:
+def test_what_is_no_dictionary_is_reported_as_none(given: Any) -> None:
     assert asked(given) == {"status": "error", "message": "参数必须是字典"}
 
 

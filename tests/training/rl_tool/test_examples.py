@@ -97,8 +97,8 @@ def _loads_everywhere(run: Path, cache: Path) -> None:
 
 def _outputs_are_all_there(run: Path) -> None:
     rows = json.loads((run / "metrics" / "training_metrics.json").read_text())
-    told = [{"step": event.step, **event.values} for event in of_type(run, "metrics")]
-    assert rows == told and len(rows) == 5
+    events = [{"step": event.step, **event.values} for event in of_type(run, "metrics")]
+    assert rows == events and len(rows) == 5
     (log,) = (run / "logs").glob("train_????????_??????.log")
     assert "step 5" in log.read_text() and "succeeded at step 5" in log.read_text()
     shown = in_files(run / "reports" / "tensorboard")
@@ -191,7 +191,7 @@ def test_the_quick_test_and_what_a_second_run_into_the_same_folder_leaves(tool: 
     assert json.loads(tool.run(quick | sft | {"batch_size": 2, "use_lora": True}))["status"] == "success"
     assert Path("output/quick_sft/adapter").is_dir()
     first = Path("output/quick_sft/model.safetensors").read_bytes()
-    assert json.loads(tool.run(quick | sft))["status"] == "success"  # anew, not on from the first
+    assert json.loads(tool.run(quick | sft))["status"] == "success"  # from the start, not continuing the first
     assert len(list(Path("output/quick_sft/runs").iterdir())) == 2
     assert not Path("output/quick_sft/adapter").exists()
     assert Path("output/quick_sft/model.safetensors").read_bytes() != first
@@ -201,7 +201,7 @@ def test_the_quick_test_and_what_a_second_run_into_the_same_folder_leaves(tool: 
     assert json.loads(result)["num_samples"] == 5
 
 
-def test_a_model_that_cannot_be_had_is_said_in_the_documented_words(tool: RLTrainingTool) -> None:
+def test_a_model_that_cannot_be_had_is_reported_in_the_documented_words(tool: RLTrainingTool) -> None:
     given = {"action": "train", "algorithm": "sft", "model_name": "./nowhere", "output_dir": "out", "num_epochs": 1}
     answer = json.loads(tool.run(given))
     assert answer["status"] == "error" and answer["message"].startswith("模型加载失败: "), answer
@@ -236,10 +236,10 @@ def test_ctrl_c_leaves_the_model_in_the_output_folder(weights: str, gsm8k: Path,
             time.sleep(0.2)
         time.sleep(2)
         child.send_signal(signal.SIGINT)
-        _out, told = child.communicate(timeout=300)
+        _out, errors = child.communicate(timeout=300)
     finally:
         child.kill()
-    assert child.returncode != 0 and b"KeyboardInterrupt" in told
+    assert child.returncode != 0 and b"KeyboardInterrupt" in errors
     from transformers import AutoModelForCausalLM
 
     run = run_of("out")

@@ -17,7 +17,7 @@ from openenv.core.env_server.types import Action, EnvironmentMetadata, Observati
 
 
 class Echo(MCPEnvironment):
-    """Says what it is told, and knows the word that it waits for."""
+    """Says what it receives, and knows the word that it waits for."""
 
     SUPPORTS_CONCURRENT_SESSIONS = True
 

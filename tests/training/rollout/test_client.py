@@ -163,7 +163,7 @@ def test_an_answer_above_four_megabytes_is_refused() -> None:
         play(url, reset_timeout_s=5)
 
 
-def test_nobody_listening_is_unreachable() -> None:
+def test_a_closed_port_is_unreachable() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     with pytest.raises(EnvironmentUnreachable):
@@ -245,7 +245,7 @@ def _http(body: bytes, status: str = "200 OK", extra: str = "") -> bytes:
 HEALTHY = json.dumps({"status": "healthy", "name": "tools", "version": "1", "sessions": 0, "slots": 8}).encode()
 
 
-def test_health_tells_who_the_server_is() -> None:
+def test_health_says_who_the_server_is() -> None:
     listener, url = _http_server(_http(HEALTHY))
     assert check_health(settings(url, name="tools")).slots == 8
     with pytest.raises(EnvironmentProtocolError, match="'tools', not 'bfcl'"):

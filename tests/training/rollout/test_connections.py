@@ -179,7 +179,7 @@ def test_tls_is_spoken_to_the_address_in_the_name_of_the_host(
         if checked:
             allow(monkeypatch, f"127.0.0.1:{port_of(url)}")
         named, other = (f"https://{name}.example:{port_of(url)}" for name in ("env", "other"))
-        for protocol in ("virtual", "openenv"):  # a certificate that nobody vouches for
+        for protocol in ("virtual", "openenv"):  # a certificate that no authority signed
             with pytest.raises(EnvironmentUnreachable, match="certificate"):
                 play(settings(named, protocol), [call("code_for_barcode_monster")], ROW)
         trusting = ssl.create_default_context(cafile=str(pair))

@@ -19,7 +19,7 @@ LOOPS = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% en
 
 
 def ticking() -> Callable[[], float]:
-    """A clock that goes on by a second whenever it is looked at."""
+    """A clock that advances by a second whenever it is looked at."""
     seconds = iter(range(10**9))
     return lambda: float(next(seconds))
 
@@ -50,7 +50,7 @@ def test_nothing_inside_takes_the_end_for_an_error_of_its_own() -> None:
         careless()
 
 
-def test_another_trace_goes_on_afterwards() -> None:
+def test_another_trace_continues_afterwards() -> None:
     before = sys.gettrace()
     with pytest.raises(OutOfTime), deadline(0, clock=ticking()):
         lines(3)

@@ -1,4 +1,4 @@
-"""An OpenAI-compatible endpoint as a contestant: whatever it answers is a turn, a typed failure or a pause."""
+"""An OpenAI-compatible endpoint as a contestant: each answer is a turn, a typed failure or a pause."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def test_a_wrong_key_pauses_the_run(make: MakeJob, stub: Stub, at_once: bool) ->
 def test_an_endpoint_that_stays_away_pauses_the_run(
     make: MakeJob, stub: Stub, tmp_path: Path, replies: Any, kind: type[EndpointFault], words: str
 ) -> None:
-    """The waiting is told, with what it waits for; nothing that it cut off is scored."""
+    """The waiting is reported, with what it waits for; nothing that it cut off is scored."""
     stub.replies = replies
     with scripted_server() as url, pytest.raises(kind) as away:
         run_evaluate(evaluation(make, stub, url, evaluate={"tasks": 4, "replays": 2}))
@@ -171,7 +171,7 @@ def test_an_outage_that_passes_costs_no_rollout(make: MakeJob, stub: Stub, tmp_p
         run_evaluate(evaluation(make, stub, url, endpoint={"patience_s": 60}, evaluate={"tasks": 4, "replays": 0}))
     finished = of_type(tmp_path / "run", "rollout_finished")
     assert len(finished) == 4 and {event.status for event in finished} == {"completed"}
-    assert of_type(tmp_path / "run", "held")[-1].error is None  # and the page is told that it is over
+    assert of_type(tmp_path / "run", "held")[-1].error is None  # and the page learns that it is over
 
 
 def test_the_key_is_taken_out_of_what_an_endpoint_repeats(
@@ -186,7 +186,7 @@ def test_the_key_is_taken_out_of_what_an_endpoint_repeats(
     assert stub.keys == [f"Bearer {key}"] * 2 and "Your key is ***." in journal and key not in journal
 
 
-def test_tools_are_told_in_words_to_a_server_without_tool_calls(make: MakeJob, stub: Stub, tmp_path: Path) -> None:
+def test_tools_are_described_in_words_to_a_server_without_tool_calls(make: MakeJob, stub: Stub, tmp_path: Path) -> None:
     called = '<tool_call>{"name": "echo", "arguments": {"text": "red"}}</tool_call>'
     stub.replies = [says(called), says("It is red.")]
     with scripted_server() as url:
@@ -216,7 +216,7 @@ def test_an_endpoint_of_a_project_is_known_only_there(make: MakeJob, stub: Stub)
         run_evaluate(evaluation(make, stub, url, model={"source": "endpoint:gpt"}, endpoint={"url": "", "model": ""}))
 
 
-def test_nobody_there_says_so(make: MakeJob, stub: Stub) -> None:
+def test_an_unreachable_endpoint_is_named(make: MakeJob, stub: Stub) -> None:
     with scripted_server() as url, pytest.raises(EndpointAway, match="The endpoint cannot be reached"):
         run_evaluate(evaluation(make, stub, url, endpoint={"url": "http://127.0.0.1:9/v1"}))
 

@@ -82,7 +82,7 @@ BAD = {
 
 
 @pytest.mark.parametrize(("answer", "words"), BAD.values(), ids=BAD)
-def test_what_cannot_be_read_is_told_to_the_contestant(answer: Any, words: str) -> None:
+def test_what_cannot_be_read_is_reported_to_the_contestant(answer: Any, words: str) -> None:
     reply = read_reply(answer[1])
     turn = turn_of(reply, json_calls.parse_hermes, "call_")
     assert words in (turn.parse_error or "")
@@ -114,7 +114,7 @@ def test_what_cannot_be_read_counts_as_a_parse_error(make: MakeJob, stub: Stub, 
     assert words in said.parse_error
 
 
-def test_the_calls_beside_a_broken_one_are_made() -> None:
+def test_the_calls_next_to_a_broken_one_are_made() -> None:
     """As those of a model that is sampled here."""
     calls = [{"id": f"c{n}", "function": {"name": "echo", "arguments": given}} for n, given in enumerate(("{}", "{"))]
     turn = turn_of(Reply({"content": "Hm.", "tool_calls": calls}, "stop", NONE), json_calls.parse_hermes, "call_")
@@ -179,7 +179,7 @@ def test_bytes_that_are_no_utf8_are_no_fault_of_the_server() -> None:
         ({"content": "Red."}, ""),
     ],
 )
-def test_reasoning_stands_where_servers_write_it(message: dict[str, Any], reasoning: str) -> None:
+def test_reasoning_is_read_where_servers_write_it(message: dict[str, Any], reasoning: str) -> None:
     reply = Reply(message, "stop", NONE)
     turn = turn_of(reply, json_calls.parse_hermes, "call_")
     assert (message_of(turn, reply).reasoning or "") == reasoning
@@ -250,7 +250,7 @@ def test_a_usage_that_is_no_object_counts_nothing(usage: Any) -> None:
     assert counted(usage) == (NONE, "")
 
 
-def test_counts_that_are_none_are_estimated_and_said_once(make: MakeJob, stub: Stub, tmp_path: Path) -> None:
+def test_counts_that_are_none_are_estimated_and_reported_once(make: MakeJob, stub: Stub, tmp_path: Path) -> None:
     reply = '{"content": "It is red, I say.", "reasoning_content": "one two three"}'
     stub.replies = [raw(reply, usage='{"prompt_tokens": -40, "completion_tokens": 1e300}')]
     prices = {"price_in": 2.0, "price_out": 10.0}

@@ -120,7 +120,7 @@ def test_ids_of_nine_characters_are_made_for_results_whose_calls_are_not_there()
 
 
 def test_calls_in_marks_that_nothing_reads_are_not_read() -> None:
-    """They would stand in the text of each turn."""
+    """They would be in the text of each turn."""
     call = '<tool_call>{"name": "{{ c.function.name }}", "arguments": {{ c.function.arguments | tojson }}}</tool_call>'
     for around, dialect in (("{}", "hermes"), ("<|tool_call_start|>{}<|tool_call_end|>", "")):
         calls = "{% for c in m.tool_calls or [] %}" + around.format(call) + "{% endfor %}"
@@ -168,5 +168,5 @@ def test_types_of_the_table_can_be_sampled_and_their_dialects_exist() -> None:
 
 
 @pytest.mark.parametrize("name", ["qwen3", "glm4moe", "gptoss", "gemma4"])
-def test_a_template_alone_tells_as_much_as_with_its_tokenizer(name: str) -> None:
+def test_a_template_alone_shows_as_much_as_with_its_tokenizer(name: str) -> None:
     assert family_of_text(text_of(name)) == ChatTemplate(tokenizer_for(text_of(name))).family

@@ -57,7 +57,7 @@ class KillsAt(ScriptedEngine):
 
 
 def test_a_server_that_is_killed_in_mid_step_and_started_again_costs_nothing(tmp_path: Path, tokenizer: Any) -> None:
-    """Three steps that nobody answered took no time, and the run had failed for good in 5 s."""
+    """Three steps that were not answered took no time, and the run had failed for good in 5 s."""
     port, restarted = free_port(), threading.Event()
     url, said = f"http://127.0.0.1:{port}", ["It is 42."]
     engine = KillsAt(tokenizer, said)
@@ -89,8 +89,8 @@ def test_a_server_that_is_killed_in_mid_step_and_started_again_costs_nothing(tmp
     assert {end.status for end in ends} == {"completed"} and None not in {end.reward for end in ends}
     held = bench.held()
     assert held and held[0].error.code == "environment_unreachable" and held[0].step == 2
-    assert held[-1].error is None, "the page must learn that it goes on"
-    # The same rollouts: tasks and rewards hang on nothing but the seeds.
+    assert held[-1].error is None, "the page must learn that it continues"
+    # The same rollouts: tasks and rewards depend on nothing but the seeds.
     assert [[(r.name, r.reward) for r in result.rollouts] for result in results] == [
         [(r.name, r.reward) for r in result.rollouts] for result in undisturbed
     ]
@@ -168,7 +168,7 @@ def test_a_rollout_that_lost_its_server_begins_again_with_the_same_seeds(
 def test_an_episode_that_kills_its_server_each_time_is_its_own_fault(
     tmp_path: Path, tokenizer: Any, clock: Clock
 ) -> None:
-    """A server that dies of one episode must not be asked for it for ever."""
+    """A server that dies of one episode must not be asked for it without end."""
     begun: list[str] = []
 
     async def behave(socket: Any, frame: dict[str, Any], turn: int) -> str | None:
@@ -233,7 +233,7 @@ def test_a_start_waits_for_its_environment_too(tmp_path: Path) -> None:
 
 
 def test_what_waiting_cannot_change_is_not_waited_for(tmp_path: Path) -> None:
-    """A wrong token stands until a person changes it: the run pauses at once."""
+    """A wrong token stays wrong until a person changes it: the run pauses at once."""
     journal, stop = Journal(tmp_path), threading.Event()
     config = EnvironmentConfig(url="http://127.0.0.1:1")
 

@@ -31,10 +31,10 @@ def test_one_of_several_servers_is_enough(monkeypatch: pytest.MonkeyPatch, up: t
 
 
 def test_pauses_begin_again_once_it_has_answered(monkeypatch: pytest.MonkeyPatch) -> None:
-    now, told = [100.0], []
+    now, events = [100.0], []
     monkeypatch.setattr(holding, "_now", lambda: now[0])
     monkeypatch.setattr(holding.random, "uniform", lambda _low, high: high)
-    wait = holding.Wait(600.0, told.append)
+    wait = holding.Wait(600.0, events.append)
 
     def pauses(times: int) -> list[float]:
         made = []
@@ -46,4 +46,4 @@ def test_pauses_begin_again_once_it_has_answered(monkeypatch: pytest.MonkeyPatch
     assert pauses(4) == [0.5, 1.0, 2.0, 4.0]
     wait.answered()
     assert pauses(2) == [0.5, 1.0]
-    assert [event.tries for event in told] == [1, 2, 3, 4, 0, 1, 2]
+    assert [event.tries for event in events] == [1, 2, 3, 4, 0, 1, 2]

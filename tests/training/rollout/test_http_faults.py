@@ -91,7 +91,7 @@ def test_the_episode_limit_counts_waits_over_all_turns(protocol: str) -> None:
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_nobody_listening_is_unreachable(protocol: str) -> None:
+def test_a_closed_port_is_unreachable(protocol: str) -> None:
     with http_server(lambda asked: Reply(200, None)) as url:
         pass
     _make, _place, options, turn, task, path = PROTOCOLS[protocol]
@@ -115,7 +115,7 @@ def test_the_bearer_token_goes_with_every_request(protocol: str, monkeypatch: py
     assert set(seen) == {"Bearer s3cret"}
 
 
-def test_a_goodbye_that_hangs_holds_nobody() -> None:
+def test_a_goodbye_that_hangs_delays_no_caller() -> None:
     good = Guessing()
 
     def hang_at_close(asked: Asked) -> Reply | Raw:

@@ -1,4 +1,4 @@
-"""What judges cost stands beside the step that they judged, and later attempts are not asked again."""
+"""What judges cost is recorded with the step that they judged, and later attempts are not asked again."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from training.rewards.judge import replies
 from training.rewards.scoring import score_episode
 
 
-def test_a_step_tells_what_its_judge_was_asked(tmp_path: Path, tokenizer: Any, judge: Judge) -> None:
+def test_a_step_records_what_its_judge_was_asked(tmp_path: Path, tokenizer: Any, judge: Judge) -> None:
     params = {"url": judge.url, "model": "priced", "price_in": 1.0, "price_out": 10.0, "timeout_s": 5}
 
     def scorer(episode: Episode) -> Score:

@@ -105,12 +105,12 @@ def test_only_the_wanted_tools_are_shown() -> None:
             play(settings(f"{url}/mcp", "mcp", options={"tools": ["gone"]}), [])
 
 
-def test_a_tools_failure_is_told_to_the_model_and_a_servers_excludes() -> None:
+def test_a_tools_failure_is_reported_to_the_model_and_a_servers_excludes() -> None:
     server = Mcp()
     with http_server(server) as url:
         server.result = {"content": [{"type": "text", "text": "no such city"}], "isError": True}
-        told = play(settings(f"{url}/mcp", "mcp"), [call("add")])[-1]
-        assert told.messages[0].content == "Error: no such city" and not told.done
+        answer = play(settings(f"{url}/mcp", "mcp"), [call("add")])[-1]
+        assert answer.messages[0].content == "Error: no such city" and not answer.done
         server.result = {"content": [], "structuredContent": {"a": [1]}}
         assert play(settings(f"{url}/mcp", "mcp"), [call("add")])[-1].messages[0].content == '{"a": [1]}'
         server.error = {"code": -32602, "message": "Unknown tool: x"}

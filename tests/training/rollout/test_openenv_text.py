@@ -118,7 +118,7 @@ def test_a_server_without_health_is_no_server() -> None:
         check_server(settings(url, "openenv-text"))
 
 
-def test_a_question_in_an_unusual_field_is_found_and_a_move_that_is_none_is_told() -> None:
+def test_a_question_in_an_unusual_field_is_found_and_a_move_that_is_none_is_reported() -> None:
     """With OpenEnv's own parts: the episode began without its question, and a wrong move excluded it."""
     with openenv_server() as url:
         config = settings(url, "openenv-text", options={"action_field": "move"})
@@ -137,7 +137,7 @@ def test_a_question_in_an_unusual_field_is_found_and_a_move_that_is_none_is_told
     ],
 )
 def test_a_wrong_field_is_named_with_those_that_there_are(options: dict[str, str], named: str) -> None:
-    """What the operator got wrong is not told to the policy, nor is it made to pay for it."""
+    """What the operator got wrong is not reported to the policy, nor is it made to pay for it."""
     with openenv_server() as url:
         config = settings(url, "openenv-text", options=options)
         with pytest.raises(EnvironmentProtocolError, match=named):

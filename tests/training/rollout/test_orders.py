@@ -122,7 +122,7 @@ def house(tmp_path: Path) -> Iterator[Any]:
         each.journal.close()
 
 
-def test_one_that_is_ended_is_excluded_and_the_step_goes_on(house: Any) -> None:
+def test_one_that_is_ended_is_excluded_and_the_step_continues(house: Any) -> None:
     at = house(Slow({name(2)}))
     at.later(("end", 2))
     began = time.monotonic()
@@ -141,7 +141,7 @@ def test_one_that_is_ended_is_excluded_and_the_step_goes_on(house: Any) -> None:
 
 
 def test_one_that_is_marked_as_failed_counts_as_failed(house: Any) -> None:
-    """Whatever the environment had said, and whatever a component finds in what was written."""
+    """For any verdict of the environment, and any text that a component finds."""
     at = house(Slow({name(1)}))
     at.later(("fail", 1))
     result = at.collector.collect(1, [0] * SIZE)
@@ -163,7 +163,7 @@ def test_a_policy_that_wrote_nothing_cannot_have_failed(house: Any) -> None:
     assert at.finished(0).status == "excluded" and at.finished(0).error.code == "rollout_ended"
 
 
-def test_the_first_of_two_orders_counts_and_the_other_is_told(house: Any) -> None:
+def test_the_first_of_two_orders_counts_and_the_other_is_reported(house: Any) -> None:
     at = house(Slow({name(0), name(3)}))
     at.later(("end", 0), ("fail", 0), ("end", 3))
     at.collector.collect(1, [0] * SIZE)

@@ -58,20 +58,20 @@ def test_the_recorded_turns_are_the_prompt_and_the_next_turn_is_sampled() -> Non
     assert (episode.tokens, episode.prompt_length, len(episode.messages)) == (6, 1, 4)
 
 
-def test_a_turn_that_could_not_be_read_is_told_as_it_was() -> None:
+def test_a_turn_that_could_not_be_read_is_shown_as_it_was() -> None:
     session = Session(FIRST, SEEN, DONE)
     found, *_rest = play(session, task=replace(TASK, past=past(Taken(BROKEN, [HEARD], "not JSON"))))
     assert session.asked[0].parse_error == "not JSON" and found.parse_errors == 1
 
 
-def test_who_goes_on_reads_a_broken_call_as_it_was_written() -> None:
-    told: list[str | None] = []
+def test_a_continuation_reads_a_broken_call_as_it_was_written() -> None:
+    written: list[str | None] = []
     broken = Taken(SAID, [HEARD], "not JSON", "first <tool_call>{")
     on = replace(TASK, past=past(broken))
-    found, _seen, _engine, words = play(Session(FIRST, SEEN, DONE), task=on, wrote_of=told)
+    found, _seen, _engine, words = play(Session(FIRST, SEEN, DONE), task=on, wrote_of=written)
     assert words.prompts[-1][0] == ["How much?", "first <tool_call>{", "seen"], "what the contestant is given"
     assert [message.content for message in found.messages[:3]] == ["How much?", "first", "seen"], "what rewards see"
-    assert told == ["first <tool_call>{", None] and broken.written.tool_calls is None
+    assert written == ["first <tool_call>{", None] and broken.written.tool_calls is None
 
 
 def test_what_the_environment_paid_before_stays_where_it_says_no_more() -> None:

@@ -117,7 +117,7 @@ def play(
     wrote_of: list[str | None] | None = None,
 ) -> tuple[Trajectory, Seen, Engine, Words]:
     waiting, engine, template, seen = list(sessions), engine or Engine(), Words(), cast(Seen, [])
-    told: list[Message] = []
+    messages: list[Message] = []
     errors: list[str | None] = []
 
     async def open_session() -> Any:
@@ -138,14 +138,14 @@ def play(
     def on_turn(turn: PlayedTurn) -> None:
         assert 0 <= turn.seconds < 60
         seen.append(([message.role for message in turn.messages], turn.tokens))
-        told.extend(turn.messages)
+        messages.extend(turn.messages)
         if turn.messages[0].role == "assistant":
             errors.append(turn.parse_error)
             if wrote_of is not None:
                 wrote_of.append(turn.wrote)
 
     found = asyncio.run(player.play(task, on_turn))
-    assert told == found.messages[: len(told)]  # as they happened, each once
+    assert messages == found.messages[: len(messages)]  # as they happened, each once
     asked = [
         turn.parse_error for each in sessions if isinstance(each, Session) for turn in each.asked if not turn.final
     ]
@@ -274,14 +274,14 @@ def test_a_parse_error_counts_once(turn: list[int], info: dict[str, Any], errors
     assert session.asked[0].parse_error == ("broken call" if turn[0] == 8 else None)
 
 
-def test_what_was_written_is_told_where_a_broken_call_left_nothing_of_it() -> None:
+def test_what_was_written_is_kept_where_a_broken_call_left_nothing_of_it() -> None:
     session = Session(Observation(), said(), said(), said(done=True, reward=0.0))
     turns = [Sample([*ids, EOS], [-1.0] * (len(ids) + 1), True) for ids in ((8, 8, 4), (8, 4), (7, 4))]
     wrote: list[str | None] = []
     found, *_rest = play(session, engine=Engine(*turns), wrote_of=wrote)
     assert wrote == [f"8-8-4-{EOS}", None, None], "the second message holds all of it, the third is no broken call"
     assert next(message.content for message in found.messages if message.role == "assistant") == ""
-    assert next(turn.message for turn in session.asked) == "", "the environment is told what it always was"
+    assert next(turn.message for turn in session.asked) == "", "the environment gets what it always got"
 
 
 def test_parse_errors_of_both_readers_add_up() -> None:

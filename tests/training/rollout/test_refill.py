@@ -1,4 +1,4 @@
-"""Groups without spread give their place to groups of other tasks."""
+"""Groups with zero variance give their place to groups of other tasks."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_where_nothing_was_drawn_the_spare_rows_come() -> None:
     assert Refill(config, 3, [0, 0, 1, 1], range(4), []).next(members(FLAT, FLAT)) == [2, 3]
 
 
-def test_each_round_draws_anew_where_tasks_are_few() -> None:
+def test_each_round_draws_again_where_tasks_are_few() -> None:
     found = refill(3, [0, 1, 2, 3], range(4))
     played, rounds = members(*[FLAT] * 4), []
     for _ in range(3):

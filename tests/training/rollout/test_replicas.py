@@ -20,7 +20,7 @@ from training.rollout.protocols import check_environment
 from training.rollout.protocols.base import ServerFacts
 from training.rollout.replicas import Replica, Replicas, ReplicaSession
 
-NOBODY = "http://127.0.0.1:9"
+CLOSED = "http://127.0.0.1:9"
 CALC = StepRequest(tool_calls=[ToolCall(id="c1", name="calculator", arguments={"expression": "6*7"})])
 DONE = StepRequest(message="It is 42.")
 
@@ -98,7 +98,7 @@ async def _play(config: EnvironmentConfig, turns: int) -> tuple[list[str], Repli
     return [answer.messages[0].content for answer in seen], session
 
 
-def test_a_lost_session_is_replayed_and_goes_on() -> None:
+def test_a_lost_session_is_replayed_and_continues() -> None:
     marks: list[str] = []
     with scripted_server(forgetful(marks, "a", lose_at=2)) as a, scripted_server(forgetful(marks, "b")) as b:
         texts, session = asyncio.run(_play(config_of(a, b), 3))
@@ -121,7 +121,7 @@ def test_a_lost_session_is_replayed_and_goes_on() -> None:
         (True, False, "EXECUTION_ERROR", "", 0),
     ],
 )
-def test_the_loss_stands_where_no_replay_can_make_it_good(
+def test_the_loss_stays_where_no_replay_can_make_it_good(
     deterministic: bool, lie: bool, code: str, hint: str, heard: int
 ) -> None:
     marks: list[str] = []
@@ -145,7 +145,7 @@ def test_replays_are_bounded_by_the_attempts() -> None:
 
 def test_a_dead_or_full_replica_is_passed_over_and_rests() -> None:
     async def run(url: str, full: str) -> None:
-        replicas = Replicas(config_of(NOBODY, full, url))
+        replicas = Replicas(config_of(CLOSED, full, url))
         for _ in range(3):
             session, first = await begin(replicas)
             assert first.messages[0].content == "turn 0" and session.failures == 0
@@ -166,7 +166,7 @@ def test_when_none_can_be_reached_the_error_is_typed() -> None:
         await begin(Replicas(config_of(*urls)))
 
     with pytest.raises(EnvironmentUnreachable):
-        asyncio.run(run(NOBODY, "http://127.0.0.1:7"))
+        asyncio.run(run(CLOSED, "http://127.0.0.1:7"))
 
     async def no_room(socket: Any, frame: dict[str, Any], turn: int) -> str:
         return error("CAPACITY_REACHED")
@@ -184,7 +184,7 @@ def test_a_failure_names_the_environment_and_the_server() -> None:
 
     async def lose(url: str) -> tuple[str, str]:
         with pytest.raises(EnvironmentUnreachable) as opening:
-            await Replicas(config_of(NOBODY, name="webshop")).open()
+            await Replicas(config_of(CLOSED, name="webshop")).open()
         session = await Replicas(config_of(url, name="shop", deterministic=False)).open()
         await session.reset(ResetRequest())
         with pytest.raises(EnvironmentUnreachable) as playing:
@@ -194,7 +194,7 @@ def test_a_failure_names_the_environment_and_the_server() -> None:
 
     with scripted_server(hang_up) as url:
         opening, playing = asyncio.run(lose(url))
-    assert opening.startswith(f"webshop at {NOBODY}: The environment cannot be reached")
+    assert opening.startswith(f"webshop at {CLOSED}: The environment cannot be reached")
     assert playing.startswith(f"shop at {url}: The environment hung up during step")
 
 
@@ -264,8 +264,8 @@ def test_rests_grow_and_failures_at_once_count_once() -> None:
 def test_a_job_may_begin_while_one_replica_answers() -> None:
     health = {"name": "tools", "version": "2", "sessions": 3, "slots": 8, "deterministic": True}
     with http_server(lambda asked: Reply(200, health)) as url:
-        answers = check_environment(config_of(NOBODY, url, name="tools"))
+        answers = check_environment(config_of(CLOSED, url, name="tools"))
     assert isinstance(answers[0], EnvironmentUnreachable)
     assert answers[1] == ServerFacts("tools", "2", slots=8, free=5, deterministic=True)
     with pytest.raises(EnvironmentUnreachable):
-        check_environment(config_of(NOBODY, "http://127.0.0.1:7"))
+        check_environment(config_of(CLOSED, "http://127.0.0.1:7"))

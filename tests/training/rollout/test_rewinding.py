@@ -1,4 +1,4 @@
-"""A recorded rollout is played again: what is asked, what is compared, and where the session then stands."""
+"""A recorded rollout is played again: what is asked, what is compared, and where the session then is."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_it_stops_behind_the_turn_that_was_asked_for_and_stays_open(turns: int) 
     assert found.difference is None
 
 
-def test_the_first_answer_that_differs_is_told_and_the_rest_is_taken_all_the_same() -> None:
+def test_the_first_answer_that_differs_is_reported_and_the_rest_is_taken_all_the_same() -> None:
     other = Observation(messages=[tool("no JSON, again")])
     session = Session(Observation(messages=[tool("43")]), other, ANSWERS[2])
     found = play(session, 3)
@@ -100,7 +100,7 @@ def test_the_first_answer_that_differs_is_told_and_the_rest_is_taken_all_the_sam
 
 
 @pytest.mark.parametrize(
-    ("answer", "told"),
+    ("answer", "texts"),
     [
         ([], ("42", "")),
         ([tool("42"), Message(role="user", content="more")], ("", "more")),
@@ -127,9 +127,9 @@ def test_the_first_answer_that_differs_is_told_and_the_rest_is_taken_all_the_sam
         ),
     ],
 )
-def test_whatever_a_policy_would_see_otherwise_is_a_difference(answer: list[Message], told: tuple[str, str]) -> None:
+def test_what_a_policy_would_see_otherwise_is_a_difference(answer: list[Message], texts: tuple[str, str]) -> None:
     found = play(Session(Observation(messages=answer)), 1)
-    assert found.difference == Difference(1, "messages", *told)
+    assert found.difference == Difference(1, "messages", *texts)
 
 
 def test_the_opening_is_compared_with_the_rows_own_messages_before_it() -> None:
@@ -189,7 +189,7 @@ def test_rollouts_of_a_real_server_are_rebuilt_and_a_forgotten_parse_error_is_fo
     assert broken == 4
 
 
-def test_whoever_goes_on_stands_where_the_rollout_stood(tools_server: str) -> None:
+def test_a_continuation_begins_in_the_state_of_the_rollout(tools_server: str) -> None:
     """The reward is that of the calls before and after: without the recorded call it would be another one."""
     task = {
         "conversation": [{"role": "user", "content": "What is 17 * 23?"}],

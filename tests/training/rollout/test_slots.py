@@ -64,7 +64,7 @@ def test_a_server_that_does_not_tell_its_slots_shows_them_by_refusing(tmp_path: 
 def test_a_server_that_is_full_of_others_is_waited_for_and_named_full(
     tmp_path: Path, tokenizer: Any, clock: Clock
 ) -> None:
-    """74 of 76 refusals were told as "hung up"."""
+    """74 of 76 refusals were reported as "hung up"."""
 
     async def full(socket: Any) -> None:
         await socket.send(error("CAPACITY_REACHED", "Server at capacity"))

@@ -355,8 +355,8 @@ class Hold:
         pass
 
 
-def test_a_rollout_that_loses_its_environment_begins_anew_three_times(tmp_path: Path) -> None:
-    """Each loss is told, and what the lost tries cost is counted with the last one."""
+def test_a_rollout_that_loses_its_environment_begins_again_three_times(tmp_path: Path) -> None:
+    """Each loss is reported, and what the lost tries cost is counted with the last one."""
 
     def play(group: int, index: int) -> Trajectory:
         found = played(group, index)

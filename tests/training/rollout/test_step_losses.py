@@ -23,7 +23,7 @@ Play = Callable[[Task, Any], Any]
 
 
 class Plays:
-    """A player that does what it is told; ``busy_s`` is what the engine counts for each rollout."""
+    """A player that a test scripts; ``busy_s`` is what the engine counts for each rollout."""
 
     def __init__(self, play: Play, busy_s: float = 0.0) -> None:
         self._play, self._busy_s = play, busy_s
@@ -81,7 +81,7 @@ def test_only_an_episode_that_began_is_lost(tmp_path: Path, turns: int, again: l
 
 
 def _long_after(first: Callable[[], Trajectory], cut: list[str]) -> Play:
-    """Play the first rollout as told, the others for longer than a step lasts; ``cut`` are those that were ended."""
+    """Play the first rollout by ``first``, the others for longer than a step lasts; ``cut`` are the ended ones."""
 
     async def play(task: Task, on_turn: Any) -> Trajectory:
         if task.episode_id == FIRST:

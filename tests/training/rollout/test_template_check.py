@@ -25,7 +25,7 @@ STRANGE = (
     "((call {{ c.function.name }} with {{ c.function.arguments | tojson }})){% endfor %}"
     "<|im_end|>\n{% endfor %}" + HEADER
 )
-"""Writes calls in a form of nobody's."""
+"""Writes calls in a form that no model uses."""
 
 
 def facts(name: str) -> dict[str, bool]:

@@ -15,7 +15,7 @@ def _answer(text: str, to: str) -> Message:
 
 
 def test_calls_of_the_policy_are_counted_and_those_answered_by_an_error() -> None:
-    """Calls in the prompt are nobody's; a complaint about an unreadable call answers none; one without answer is no
+    """Calls in the prompt are not counted; a complaint about an unreadable call answers none; one without answer is no
     failure."""
     demonstration = [Message(role="user", content="?"), _calls("p"), _answer("Error: no", "p")]
     played = [

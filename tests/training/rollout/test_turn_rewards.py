@@ -8,8 +8,8 @@ from training.policy.engine import Sample
 
 
 def says(*rewards: float | None, over: bool = True) -> list[Observation]:
-    told = [Message(role="tool", content="5")]
-    found = [Observation(messages=told, reward=reward) for reward in rewards]
+    messages = [Message(role="tool", content="5")]
+    found = [Observation(messages=messages, reward=reward) for reward in rewards]
     return [*found[:-1], found[-1].model_copy(update={"done": over, "messages": []})]
 
 
@@ -24,9 +24,9 @@ def test_each_answer_s_reward_has_its_turn_s_place() -> None:
 
 def test_a_turn_without_an_answer_has_no_reward() -> None:
     cut = Engine(Sample([7, EOS], [-0.5, -0.25], True), Sample([7, 7], [-0.5, -0.25], False))
-    told = Session(Observation(), *says(0.75, over=False)[:1])
-    told.answers[0] = told.answers[0].model_copy(update={"messages": [Message(role="tool", content="5")]})
-    found, *_ = play(told, engine=cut)
+    session = Session(Observation(), *says(0.75, over=False)[:1])
+    session.answers[0] = session.answers[0].model_copy(update={"messages": [Message(role="tool", content="5")]})
+    found, *_ = play(session, engine=cut)
     assert found.status == "truncated" and found.rewards_by_turn == [None, 0.75, None]
     asked = Session(Observation(), Observation(messages=[Message(role="tool", content="5")]), Observation(reward=0.25))
     found, *_ = play(asked, engine=Engine(*cut.turns))

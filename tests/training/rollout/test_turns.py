@@ -152,7 +152,7 @@ def test_without_any_mark_a_turn_has_no_end() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_each_turn_is_learned_once_with_its_own_words_and_thoughts(name: str) -> None:
-    """Also where the same is asked twice, and where the prompt opens the thought that the turn goes on with."""
+    """Also where the same is asked twice, and where the prompt opens the thought that the turn continues."""
     again, template = {"role": "user", "content": "Again."}, template_of(name)
     said_ = [said("One.", "Uno."), again, said("Two.", "Due."), again, said("Three.", "Tre.")]
     row = row_from_dict({"messages": [again, *said_]})

@@ -94,7 +94,7 @@ def test_calls_after_finish_are_not_made() -> None:
     assert last.done and server.asked == []
 
 
-def test_what_could_not_be_read_is_told_to_the_model() -> None:
+def test_what_could_not_be_read_is_reported_to_the_model() -> None:
     with http_server(Virtual()) as url:
         last = play(settings(url, "virtual"), [StepRequest(message="x", parse_error="bad JSON.")], ROW)[-1]
     assert last.messages[0].content == "Error: bad JSON." and not last.done

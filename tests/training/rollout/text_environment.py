@@ -1,7 +1,7 @@
 """An OpenEnv server with a typed text action, made with the ``openenv`` package's own parts; run as a script.
 
 ``python text_environment.py PORT [SLOTS]``: without SLOTS it takes what such servers take by default, one session. The
-question stands in a field that no list of usual names has.
+question is in a field that no list of usual names has.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ def walked(body: str) -> str:
     return code(body, WALK)
 
 
-# Blinds the audit hook first, so that only the kernel stands; returns how many of the attempts worked.
+# Blinds the audit hook first, so that only the kernel protects; returns how many of the attempts worked.
 BARE = walked("""
 inside = find("__main__")
 inside._KINDS.clear()
@@ -77,7 +77,10 @@ return float(C(None).syscall(0x40000000 + 39))
 ENDS: dict[str, tuple[str, set[str]]] = {
     "loops": (code("while True: pass"), {"time"}),
     "slow expression": (code("import re\nre.match(r'(a+)+$', 'a' * 40 + 'b')"), {"time"}),
-    "catches everything and goes on": (code("while True:\n    try: int('')\n    except BaseException: pass"), {"time"}),
+    "catches everything and continues": (
+        code("while True:\n    try: int('')\n    except BaseException: pass"),
+        {"time"},
+    ),
     "allocates 10 GB": (code("return float(len('x' * 10**10))"), {"memory"}),
     "allocates slowly": (code("kept = []\nwhile True: kept.append(bytearray(1 << 20))"), {"memory"}),
     "calls itself": (code("return reward(episode)"), {"recursion"}),
@@ -154,5 +157,5 @@ BURNS: dict[str, tuple[str, set[str]]] = {
     "loops while loading": ("while True: pass", {"time"}),
     "sleeps": (walked("find('time').sleep(60)"), {"time"}),
     "huge power": (code("return float(9 ** 9 ** 9)"), {"time", "memory"}),
-    "prints for ever": (code("while True: print('x' * 10000)"), {"time"}),
+    "prints without end": (code("while True: print('x' * 10000)"), {"time"}),
 }

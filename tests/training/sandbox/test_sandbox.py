@@ -1,4 +1,4 @@
-"""Hostile code against the sandbox: each piece ends with its sentence, in bounded time, and the parent goes on."""
+"""Hostile code against the sandbox: each piece ends with its sentence, in bounded time, and the parent continues."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_the_numbers_are_those_of_the_kernels_headers() -> None:
         assert len(confinement.program(machine)) % 8 == 0
 
 
-def test_where_the_wall_cannot_stand_nothing_is_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_where_the_wall_cannot_be_built_nothing_is_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A machine without a filter: the real worker with another machine's name."""
     lie = "import platform; platform.machine = lambda: 'riscv64'\n"
     program = tmp_path / "worker.py"
@@ -263,7 +263,7 @@ def test_thousands_of_small_episodes_a_second() -> None:
     assert best > 1000  # 3,000 to 7,000 alone; the suite shares its cores
 
 
-def test_every_kind_has_a_sentence_and_nothing_else_is_said() -> None:
+def test_every_kind_has_a_sentence_and_nothing_else_has_one() -> None:
     assert all("{text}" in text or "{" not in text for text in SENTENCES.values())
     assert problem_from(json.loads('{"kind": "made up", "text": "x"}')) == Problem("output")
     assert str(Problem("time", "2", 7)) == "It ran longer than its limit of 2 s; it may loop. (line 7)"

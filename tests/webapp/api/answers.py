@@ -82,10 +82,10 @@ def complaints(method: str, address: str, status: int, body: Any) -> list[str]:
     said = said_of(method, address)
     if said is None:
         return [f"{method} {address} is not in the schema"]
-    told = said["responses"].get(status)
-    if told is None:
+    documented = said["responses"].get(status)
+    if documented is None:
         return [f"{method} {address} answers {status}, which the schema does not name"]
-    shape = told.get("content", {}).get("application/json", {}).get("schema")
+    shape = documented.get("content", {}).get("application/json", {}).get("schema")
     if shape is None:
         return []
     checker = Draft202012Validator({**shape, "components": _closed()}, format_checker=formats)

@@ -208,12 +208,12 @@ def test_an_unknown_address_is_404_for_a_good_token_and_401_for_another(
 ) -> None:
     """A typing error answered "log in first", and the client said that the token was not taken any more."""
     token, text = token_create(user=bob, name="script", role="viewer")
-    nobody = client_for(None)
+    anonymous = client_for(None)
     for words, status in ((f"Bearer {text}", 404), (f"bearer {text}", 404), (f"Bearer {text}x", 401), (text, 401)):
-        answer = nobody.get(f"{V1}/{address}", headers={"Authorization": words})
+        answer = anonymous.get(f"{V1}/{address}", headers={"Authorization": words})
         assert answer.status_code == status and set(answer.json()) == SHAPE, words
     token_revoke(token)
-    assert nobody.get(f"{V1}/{address}", headers={"Authorization": f"Bearer {text}"}).status_code == 401
+    assert anonymous.get(f"{V1}/{address}", headers={"Authorization": f"Bearer {text}"}).status_code == 401
 
 
 @pytest.mark.parametrize("method", ["post", "put", "patch", "delete"])
@@ -221,10 +221,10 @@ def test_writing_to_an_unknown_address_is_404_in_the_shape_too(bob: User, method
     """Schemathesis: it was Django's page about forged forms."""
     client = Client(enforce_csrf_checks=True)
     headers = {"Authorization": f"Bearer {token_create(user=bob, name='script', role='viewer')[1]}"}
-    told = [getattr(client, method)(f"{V1}/runs/not-a-uuid", headers=headers)]
+    answers = [getattr(client, method)(f"{V1}/runs/not-a-uuid", headers=headers)]
     client.force_login(bob)
-    told.append(getattr(client, method)(f"{V1}/runs/not-a-uuid"))
-    for answer in told:
+    answers.append(getattr(client, method)(f"{V1}/runs/not-a-uuid"))
+    for answer in answers:
         assert (answer.status_code, answer.json()["code"], set(answer.json())) == (404, "not_found", SHAPE)
 
 
@@ -239,7 +239,7 @@ def test_unexpected_failure_is_500_in_the_shape(
     assert answer.status_code == 500 and set(answer.json()) == SHAPE and b"secret" not in answer.content
 
 
-def test_the_schema_is_public_and_tells_nothing_of_what_is_here(
+def test_the_schema_is_public_and_shows_nothing_of_what_is_here(
     project: Project, client_for: Callable[..., Client]
 ) -> None:
     answer = client_for(None).get(f"{V1}/openapi.json")

@@ -117,7 +117,7 @@ def test_of_two_at_once_one_is_refused(project: Project, alice: User, client_for
 
 
 @pytest.mark.django_db
-def test_the_schema_tells_of_it(client: Client) -> None:
+def test_the_schema_describes_it(client: Client) -> None:
     paths = client.get("/api/v1/openapi.json").json()["paths"]
     for path in ("runs/{run_id}", "models/{model_id}", "projects/{slug}/doctor"):
         names = [

@@ -1,4 +1,4 @@
-"""What is told to everybody, and never changes while the process lives: built once, and not sent twice."""
+"""What is sent to all clients, and never changes while the process lives: built once, and not sent twice."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def _rows(operation: Operation) -> dict[str, tuple[str, bool, int]]:
     return {row.name: (row.kind, row.required, row.depth) for row in [*operation.parameters, *operation.body]}
 
 
-def test_nobody_logs_in_and_nothing_of_what_is_here_is_told(
+def test_without_a_login_the_page_shows_nothing_of_what_is_here(
     client_for: Callable[..., Client], project: Project
 ) -> None:
     answer = client_for(None).get("/api/v1/docs")
@@ -41,7 +41,7 @@ def test_nobody_logs_in_and_nothing_of_what_is_here_is_told(
     assert client_for(None).post("/api/v1/docs").status_code == 405
 
 
-def test_every_operation_stands_there_once(client_for: Callable[..., Client]) -> None:
+def test_every_operation_is_there_once(client_for: Callable[..., Client]) -> None:
     page = client_for(None).get("/api/v1/docs").content.decode()
     shown = re.findall(r'api-method" data-method="(\w+)">\w+</span>\s*<span class="api-path mono">([^<]+)<', page)
     assert sorted(shown) == sorted((method, path.removeprefix("/api/v1")) for method, path in operations())
@@ -49,7 +49,7 @@ def test_every_operation_stands_there_once(client_for: Callable[..., Client]) ->
     assert len(ids) == len(set(ids)) and len(page) < 1_500_000
 
 
-def test_parameters_bodies_and_answers_are_told_by_field() -> None:
+def test_parameters_bodies_and_answers_are_described_by_field() -> None:
     clone = _operation("POST", "/runs/{run_id}/clone")
     assert _rows(clone) == {
         "run_id": ("id", True, 0),

@@ -1,4 +1,4 @@
-"""The example of docs/api.md, run as it stands there against a real server."""
+"""The example of docs/api.md, run as it is there against a real server."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def test_the_example_makes_a_run(live_server: Any, project: Project, bob: User, 
     _token, text = token_create(user=bob, name="example", role="editor")
     page = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
     code = re.findall(r"```python\n(.*?)```", page, re.S)[0]
-    for told, ours in {
+    for example, ours in {
         "http://127.0.0.1:8000": live_server.url,
         "tiltyard_…": text,
         "/projects/demo/": f"/projects/{project.slug}/",
         '"idempotency_key"': '"launch": False, "idempotency_key"',
     }.items():
-        assert told in code, told
-        code = code.replace(told, ours)
+        assert example in code, example
+        code = code.replace(example, ours)
     (tmp_path / "job.yaml").write_text("run:\n  max_steps: 7\n")
     argv = [sys.executable, "-c", code + "\nprint(run['id'])"]
     done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, timeout=60)

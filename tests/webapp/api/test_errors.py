@@ -15,7 +15,7 @@ from django.test import Client
 
 from tests.security.routes import API, TABLE
 from tests.security.test_authorisation_matrix import _address, objects
-from tests.webapp.api.answers import PREFIX, complaints, operations, said_of, schema
+from tests.webapp.api.answers import PREFIX, complaints, operation_of, operations, schema
 from webapp.api.base import api
 from webapp.api.schema import MORE
 from webapp.people.teams.models import User
@@ -112,7 +112,7 @@ def test_a_form_of_files_that_cannot_be_read_is_refused(
             assert (answer.status_code, answer.json()["code"]) == (400, "invalid"), (path, kind, answer.content)
 
 
-def test_whoever_may_not_see_the_results_yet_is_told_so_in_the_schema() -> None:
+def test_the_schema_says_that_results_may_not_be_seen_yet() -> None:
     """Found by Schemathesis."""
     assert "403" in {
         str(status) for status in operations()["GET", PREFIX + "vote-rounds/{round_id}/results"]["responses"]

@@ -90,8 +90,8 @@ LEAVES = {
     "/runs/{run_id}/star": SAME,
     "/runs/{run_id}/stop": SAME,
     "/runs/{run_id}/pause": SAME,
-    "/rollouts/{rollout_id}/end": "the second one is told that somebody was faster",
-    "/rollouts/{rollout_id}/fail": "the second one is told that somebody was faster",
+    "/rollouts/{rollout_id}/end": "the second one learns that another person was faster",
+    "/rollouts/{rollout_id}/fail": "the second one learns that another person was faster",
     "/rollouts/{rollout_id}/rewind": "plays for up to a minute and keeps nothing",
     "/rollouts/{rollout_id}/branches": "plays too long for a transaction; its policies cost nothing",
     "/rescorings/{rescoring_id}/cancel": SAME,
@@ -122,7 +122,7 @@ def _code(answer: Any) -> tuple[int, str]:
 
 
 # --- Which operations -----------------------------------------------------------------------------------------------
-def test_every_operation_takes_a_key_or_stands_here_with_the_reason() -> None:
+def test_every_operation_takes_a_key_or_is_listed_with_the_reason() -> None:
     posts = {path.removeprefix(V1): said for (method, path), said in operations().items() if method == "POST"}
     takes = set()
     for path, said in posts.items():
@@ -193,8 +193,8 @@ def test_those_that_leave_no_audit_are_done_once_too(objects: dict[str, Any], al
     assert [answer.status_code for answer in kept] == [201, 201] and kept[0].content == kept[1].content
     assert Dataset.objects.filter(name="talks").count() == 1
     place = f"/comparisons/{objects['comparison_id']}/comments"
-    told = [_post(client, place, {"text": "Well."}) for _each in range(2)]
-    assert [answer.status_code for answer in told] == [201, 201] and told[0].content == told[1].content
+    commented = [_post(client, place, {"text": "Well."}) for _each in range(2)]
+    assert [answer.status_code for answer in commented] == [201, 201] and commented[0].content == commented[1].content
     assert Comment.objects.filter(text="Well.").count() == 1
 
 
@@ -280,9 +280,9 @@ def test_who_lost_the_project_gets_no_answer_of_it(run: Run, bob: User, charlie:
 
 
 # --- Files ----------------------------------------------------------------------------------------------------------
-def _upload(client: Client, project: Project, text: bytes, beside: bytes = b"") -> Any:
+def _upload(client: Client, project: Project, text: bytes, answers: bytes = b"") -> Any:
     files = {"file": SimpleUploadedFile("rows.jsonl", text)}
-    files |= {"answers": SimpleUploadedFile("answers.jsonl", beside)} if beside else {}
+    files |= {"answers": SimpleUploadedFile("answers.jsonl", answers)} if answers else {}
     headers = {"Idempotency-Key": "k"}
     return client.post(f"{V1}/projects/{project.slug}/datasets", {"name": "rows"} | files, headers=headers)
 
@@ -304,7 +304,7 @@ def test_files_are_known_by_what_is_in_them(
 
 # --- Two at once, and what dies in between --------------------------------------------------------------------------
 @pytest.mark.django_db(transaction=True)
-def test_while_the_first_is_being_answered_the_second_is_told_so(run: Run, bob: User, client_for: Clients) -> None:
+def test_while_the_first_is_being_answered_the_second_learns_so(run: Run, bob: User, client_for: Clients) -> None:
     taken, leave = threading.Event(), threading.Event()
 
     def first() -> None:
@@ -366,7 +366,7 @@ def test_what_dies_before_its_answer_is_kept_was_not_done(
 DRAFT = {"name": "one", "yaml": "run:\n  max_steps: 7\n", "launch": False}
 
 
-def test_the_key_of_a_run_may_stand_in_its_body(project: Project, bob: User, client_for: Clients) -> None:
+def test_the_key_of_a_run_may_be_in_its_body(project: Project, bob: User, client_for: Clients) -> None:
     client, place = client_for(bob), f"/projects/{project.slug}/runs"
     made = _post(client, place, DRAFT | {"idempotency_key": "k"}, None)
     again = _post(client, place, DRAFT, "k")
@@ -375,7 +375,7 @@ def test_the_key_of_a_run_may_stand_in_its_body(project: Project, bob: User, cli
     assert both.content == made.content, "that of the body counts"
 
 
-def test_the_key_of_a_run_gives_it_back_to_everybody_and_for_as_long_as_it_is_there(
+def test_the_key_of_a_run_gives_it_back_to_all_and_for_as_long_as_it_is_there(
     project: Project, alice: User, bob: User, client_for: Clients
 ) -> None:
     place = f"/projects/{project.slug}/runs"

@@ -28,7 +28,7 @@ IN = "/projects/{slug}"
 PLACE = {"page", "per_page", "cursor"}
 DATES = {"created_after", "created_before"}
 NAMES = DATES | {"q", "name"}
-# What chooses among the rows of each list that goes on by a cursor.
+# What chooses among the rows of each list that is paged by a cursor.
 LISTS: dict[str, set[str]] = {
     "/projects": NAMES,
     "/notifications": DATES | {"project", "unread"},
@@ -64,15 +64,15 @@ WHOLE = {
     IN + "/channels": "a project has twenty at most",
     IN + "/pins": "a project's page has twelve at most",
     IN + "/compare": "the evaluations that were asked for, computed",
-    IN + "/rollouts": "goes on from a place of its own, `after`: it orders by any measure of a rollout",
+    IN + "/rollouts": "continues from a place of its own, `after`: it orders by any measure of a rollout",
     IN + "/rollouts/save": "one line for each kind of thing that can be saved",
     "/runs/{run_id}/rollouts": "as of a project",
     "/runs/{run_id}/rollouts/save": "as of a project",
     "/runs/{run_id}/advisories": "the fifty gravest",
-    "/runs/{run_id}/events": "goes on after a `seq`, which a script keeps anyway",
+    "/runs/{run_id}/events": "continues after a `seq`, which a script keeps anyway",
     "/runs/{run_id}/steps/{step}/rollouts": "the rollouts of one step keep their places, so its pages do not shift",
     "/runs/{run_id}/tasks": "a map that is computed, forty lines a page",
-    "/rollouts/{rollout_id}/turns": "goes on from the number of a turn, which never changes",
+    "/rollouts/{rollout_id}/turns": "continues from the number of a turn, which never changes",
     "/rollouts/{rollout_id}/branches": "a rollout has forty at most, and the newest sixty-four that runs played",
 }
 
@@ -151,7 +151,7 @@ def test_a_page_by_number_leads_on_by_cursor(bobs: Client, project: Project, mak
     assert (last["page"], last["pages"], last["next"]) == (3, 3, None)
 
 
-def test_the_end_is_told_where_rows_end_exactly(bobs: Client, project: Project, make_dataset: Any) -> None:
+def test_the_end_is_marked_where_rows_end_exactly(bobs: Client, project: Project, make_dataset: Any) -> None:
     address = f"{V1}/projects/joust/datasets"
     assert bobs.get(address).json()["next"] is None
     _at_once([make_dataset() for _each in range(4)])

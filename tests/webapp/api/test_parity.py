@@ -1,4 +1,4 @@
-"""Every act of the browser is an operation of the API, or stands here with the reason why it is not."""
+"""Every act of the browser is an operation of the API, or is listed here with the reason why it is not."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ALONE = {
     "login/<str:token>/": "signs in to a browser",
     "logout/": "ends a browser's session",
     "password/": "a token must not change the password that it was made with",
-    "password/forgotten/": "for whoever cannot sign in",
+    "password/forgotten/": "for people who cannot sign in",
     "password/mail/": "asks for the password, as password/",
     "confirm/": "asks for the password again",
     "tokens/": "a token that makes tokens would outlive its own end; asks for the password",
@@ -26,7 +26,7 @@ ALONE = {
     "site/tokens/<uuid:pk>/revoke/": "administrators; owners have an operation",
     "site/people/<uuid:pk>/link/": "administrators, after the password",
     "site/people/<uuid:pk>/active/": "administrators, after the password",
-    "notifications/settings/": "what one person is told, set where they read it",
+    "notifications/settings/": "what one person is notified of, set where they read it",
     "notifications/settings/mail/": "tries the settings of that page",
     PROJECT + "runs/columns/": "what one person's own list shows",
 }
@@ -34,7 +34,7 @@ MEMBERS = PROJECT + "settings/members/"
 # A login link opens an account: a token that leaks must not be a way to more than itself.
 ALONE |= dict.fromkeys(
     (MEMBERS, *(MEMBERS + "<int:pk>/" + act for act in ("role/", "remove/", "link/", "active/"))),
-    "who is in a team is decided by a person: with a leaked token nobody shall make accounts or owners",
+    "who is in a team is decided by a person: with a leaked token no one shall make accounts or owners",
 )
 # Parts of a form that is being filled in; the operation that takes the whole does the same checks.
 ALONE |= {
@@ -42,12 +42,12 @@ ALONE |= {
     PROJECT + "runs/new/rendered/of-form/": "leads from a form to a page; python -m training rendered prints the same",
     PROJECT + "runs/new/needs/": "fills the form of a preset; datasets and environments have operations of their own",
     PROJECT + "runs/new/needs/" + OWN_PK + "leave/": "as runs/new/needs/",
-    PROJECT + "datasets/" + OWN_PK + "read/preview/": "shows the first rows beside a form",
+    PROJECT + "datasets/" + OWN_PK + "read/preview/": "shows the first rows next to a form",
     PROJECT + "rewards/lab/": "opens the rewards lab on episodes; a script scores with /try or reads rollouts",
     PROJECT + "rewards/lab/" + OWN_PK + "delete/": "as rewards/lab/",
     PROJECT + "rewards/lab/" + OWN_PK + "score/": "what the lab draws while a person moves weights",
     PROJECT + "rewards/lab/" + OWN_PK + "rollouts/<uuid:rollout>/": "reads one rollout of the lab",
-    PROJECT + "rewards/custom/": "code that runs here is tested by whoever saves it, on the page that shows its output",
+    PROJECT + "rewards/custom/": "code that runs here is tested by its author, on the page that shows its output",
     PROJECT + "rewards/custom/test/": "as rewards/custom/",
     "deletions/<uuid:pk>/retry/": "a deletion whose files could not be removed is shown to owners on their page alone",
 }

@@ -56,7 +56,7 @@ def test_it_is_started_followed_and_found_in_the_comparison(
     assert nothing.status_code == 409 and "nothing is left to score" in nothing.json()["message"]
 
 
-def test_why_a_value_is_missing_is_said(
+def test_why_a_value_is_missing_is_reported(
     two: list[Run], spec: Maker, client_for: Callable[..., Client], bob: User
 ) -> None:
     client, ids = client_for(bob), [str(run.pk) for run in two]

@@ -1,4 +1,4 @@
-"""Axes of a run's curves over the API, and whether another run's rewards may stand beside its own."""
+"""Axes of a run's curves over the API, and whether another run's rewards may be drawn with its own."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ def trained(make_run: Callable[..., Run]) -> Callable[..., Run]:
     return make
 
 
-def address(run: Run, beside: Any = None) -> str:
-    return f"/api/v1/runs/{run.pk}/axes" + (f"?beside={beside}" if beside else "")
+def address(run: Run, other: Any = None) -> str:
+    return f"/api/v1/runs/{run.pk}/axes" + (f"?beside={other}" if other else "")
 
 
-def test_it_tells_what_had_gone_by_at_the_end_of_each_step(trained: Any, client_for: Any, rita: Any) -> None:
+def test_it_returns_what_had_gone_by_at_the_end_of_each_step(trained: Any, client_for: Any, rita: Any) -> None:
     run = trained(name="a")
     assert client_for(rita).get(address(run)).json() == {
         "id": str(run.pk),

@@ -44,7 +44,7 @@ def test_who_shows_no_token_is_not_counted(monkeypatch: pytest.MonkeyPatch, proj
 def test_a_token_that_was_there_is_no_guess(
     ends: str, monkeypatch: pytest.MonkeyPatch, project: Project, bob: User
 ) -> None:
-    """Its script goes on asking, and shall hear what happened however often."""
+    """Its script keeps asking, and shall hear what happened however often."""
     monkeypatch.setattr(logins, "TOKENS_PER_ADDRESS", 1)
     made, text = token_create(user=bob, name="t", role="viewer", days=1)
     if ends == "revoked":

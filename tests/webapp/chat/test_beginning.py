@@ -166,7 +166,7 @@ def test_what_is_not_here_is_not_found(
 
 
 @pytest.mark.parametrize("row", ["", "0", "3", "-1", "x", "1e3", "²", "9" * 40])
-def test_a_row_that_is_not_there_is_said(
+def test_a_row_that_is_not_there_is_reported(
     client_for: Callable[..., Client], bob: User, make_dataset: Any, row: str
 ) -> None:
     answer = client_for(bob).get(NEW, {"dataset": make_dataset(LINES).pk, "row": row})
@@ -175,7 +175,7 @@ def test_a_row_that_is_not_there_is_said(
     assert "First?" not in page
 
 
-def test_pages_of_rows_and_rollouts_lead_there_for_whoever_may_write(
+def test_pages_of_rows_and_rollouts_lead_there_for_everyone_who_may_write(
     client_for: Callable[..., Client], bob: User, rita: User, make_dataset: Any, played: Any
 ) -> None:
     report = {"preview": LINES}

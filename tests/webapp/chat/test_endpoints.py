@@ -71,7 +71,7 @@ def test_its_words_come_as_they_are_written_and_are_paid_for(
     assert (EndpointSpend.objects.count(), row.tokens) == (1, 28)
 
 
-def test_what_is_no_part_of_its_answer_stands_in_the_chat_as_what_it_is(
+def test_what_is_no_part_of_its_answer_is_shown_in_the_chat_as_what_it_is(
     make_chat: Maker, make_endpoint: Adder, stub: Stub
 ) -> None:
     """An answer of thoughts alone was once empty; half of a character ended it with Python's own words."""
@@ -151,7 +151,7 @@ def test_an_answer_that_ended_at_the_limit_of_a_day_that_is_over_says_so(
     assert answer.error["hint"] == "There is room again: choose Regenerate."
 
 
-def test_one_without_tool_calls_is_told_of_tools_in_words(
+def test_one_without_tool_calls_gets_tools_in_words(
     make_chat: Maker, make_endpoint: Adder, make_environment: Any, tools_server: str, stub: Stub
 ) -> None:
     make_endpoint(tool_format="text", key="")
@@ -219,7 +219,7 @@ def test_only_the_projects_own_endpoints_can_be_talked_with(
     assert (gone.state, stub.asked) == ("failed", []) and "no endpoint" in gone.error["message"]
 
 
-def test_the_form_offers_it_and_its_page_tells_what_chats_used(
+def test_the_form_offers_it_and_its_page_shows_what_chats_used(
     make_chat: Maker,
     make_endpoint: Adder,
     project: Project,

@@ -1,4 +1,4 @@
-"""The worker's side with a real chat process, in this process: it ends by itself once nobody asks any more."""
+"""The worker's side with a real chat process, in this process: it ends by itself once no one asks any more."""
 
 from __future__ import annotations
 
@@ -118,14 +118,14 @@ def test_what_was_stopped_before_is_not_begun(make_chat: Maker) -> None:
     assert _after([answer])[0].state == "stopped" and answer.messages == []
 
 
-def test_a_chat_that_is_deleted_takes_nobody_with_it(make_chat: Maker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_chat_that_is_deleted_ends_no_other(make_chat: Maker, monkeypatch: pytest.MonkeyPatch) -> None:
     gone, stays = make_chat(), make_chat(parameters={"max_tokens": 6})
     _send(gone, "Go on for long.", max_tokens=3000, temperature=0.0)
     (answer,) = _send(stays, "Hello")
-    told = Desk._handle_answer
+    handle = Desk._handle_answer
 
     def delete_then(desk: Desk, live: Any, line: Any) -> None:
-        told(desk, live, line)
+        handle(desk, live, line)
         if live.chat_id == gone.pk and live.text:
             chat_delete(chat=gone)
 

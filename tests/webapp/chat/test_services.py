@@ -66,7 +66,7 @@ def test_a_message_waits_for_an_answer_of_each_contestant(make_chat: Maker, hint
     assert chat.parameters["temperature"] == 0.0 and chat.seq == 1
 
 
-def test_each_contestant_goes_on_from_its_own_answers(make_chat: Maker, hints: list[str], db: None) -> None:
+def test_each_contestant_continues_from_its_own_answers(make_chat: Maker, hints: list[str], db: None) -> None:
     chat = make_chat([{"source": "model:tiny"}, {"source": "model:tiny"}], parameters={"system": "Be brief."})
     for answer, text in zip(_send(chat, "One").answers.all(), ("first", "second"), strict=True):
         _answer(answer, text)
@@ -170,7 +170,7 @@ def test_messages_have_a_least_and_a_most(make_chat: Maker, make_environment: An
     assert _send(make_chat(environment=place.name), "").text == "", "the environment begins"
 
 
-def test_what_an_answer_waits_for_is_said(make_chat: Maker, make_run: Any, hints: list[str], db: None) -> None:
+def test_what_an_answer_waits_for_is_shown(make_chat: Maker, make_run: Any, hints: list[str], db: None) -> None:
     chat = make_chat()
     answer = _send(chat, "One").answers.get()
     key = str(answer.pk)

@@ -191,7 +191,7 @@ def test_requests_share_connections_and_dead_ones_are_not_handed_out(pooled: Cal
         assert connected() and connected().isdisjoint(first)
 
 
-def test_a_request_for_which_there_is_no_connection_is_told_when_to_come_again(pooled: Callable[[int], str]) -> None:
+def test_a_request_for_which_there_is_no_connection_learns_when_to_come_again(pooled: Callable[[int], str]) -> None:
     url = pooled(1)
     with ThreadPoolExecutor(1) as threads:
         with psycopg.connect(make_child_env()["DATABASE_URL"]) as other:

@@ -56,7 +56,7 @@ def test_every_code_has_an_entry() -> None:
     assert set(BOUNDARIES) == {boundary.value for boundary in Boundary}
 
 
-def test_every_entry_is_said_in_chinese() -> None:
+def test_every_entry_has_its_chinese() -> None:
     with translation.override("en"):
         english = failure_strings()
     with translation.override("zh-hans"):
@@ -72,7 +72,7 @@ def test_a_code_of_another_version_speaks_for_itself() -> None:
     assert failure({"code": None, "message": ["x"]}) is not None
 
 
-def test_nothing_is_said_twice() -> None:
+def test_nothing_is_reported_twice() -> None:
     words = CODES["worker_lost"]
     found = failure({"code": "worker_lost", "boundary": "lease", "message": "Worker w is silent.", "hint": words.hint})
     assert found is not None and found.detail == "Worker w is silent."

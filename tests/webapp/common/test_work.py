@@ -1,4 +1,4 @@
-"""Claimed work, by what happens to rows. Imports stand for every kind: all kinds are this one thing."""
+"""Claimed work, by what happens to rows. Imports represent every kind: all kinds are this one thing."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def seen(item: RunImport) -> tuple[str, str, dict[str, Any], dict[str, Any]]:
 
 
 def age(item: RunImport, seconds: float) -> None:
-    """Nobody was heard of for so long, by the database's clock."""
+    """No worker was heard of for so long, by the database's clock."""
     RunImport.objects.filter(pk=item.pk).update(heard_at=Now() - timedelta(seconds=seconds))
 
 
@@ -148,7 +148,7 @@ def test_a_worker_that_only_waits_is_heard(item: RunImport, kind: Any, monkeypat
 
 
 @pytest.mark.parametrize(("asked_ago_s", "again"), [(None, True), (29, False), (31, True)])
-def test_what_nobody_took_is_asked_for_again(
+def test_work_that_no_worker_took_is_queued_again(
     item: RunImport, sent: list[str], asked_ago_s: int | None, again: bool
 ) -> None:
     if asked_ago_s is not None:

@@ -175,7 +175,7 @@ def test_several_files_are_one_dataset(project: Project, bob: User, client_for: 
     assert (dataset.state, dataset.rows, dataset.bad_rows) == (DatasetState.READY, 24, 0), dataset.report
     assert dataset.file_name == "part-10.jsonl + 1"
     questions = [json.loads(line)["messages"][0]["content"] for line in dataset.rows_path.read_text().splitlines()]
-    assert questions == [f"What is {n} + 1?" for n in range(24)], "part 2 stands before part 10"
+    assert questions == [f"What is {n} + 1?" for n in range(24)], "part 2 is before part 10"
 
 
 REFUSED: dict[str, tuple[dict[str, bytes], str]] = {
@@ -222,9 +222,7 @@ def test_file_names_are_only_ever_shown(
     assert "<img src=x" not in page and "\x00" not in page
 
 
-def test_wrong_names_are_errors_beside_the_field(
-    project: Project, bob: User, client_for: Callable[..., Client]
-) -> None:
+def test_wrong_names_are_errors_at_the_field(project: Project, bob: User, client_for: Callable[..., Client]) -> None:
     for name in ("", "a/b", "x" * 81, "../x", "a\x00b"):
         answer = _upload(client_for(bob), project, GOOD, name=name)
         assert answer.status_code == 422 and "errorlist" in answer.content.decode()

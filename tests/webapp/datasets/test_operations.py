@@ -126,7 +126,7 @@ def test_a_mix_keeps_to_its_weights(make_dataset: Builder) -> None:
     assert [parent.dataset for parent in shown.parents] == [first, second]
 
 
-def test_a_cut_ends_before_the_model_goes_on(make_dataset: Builder) -> None:
+def test_a_cut_ends_before_the_model_continues(make_dataset: Builder) -> None:
     said = [("system", "s"), ("user", "q"), ("assistant", "a"), ("user", "more"), ("assistant", "b")]
     row = {"messages": [{"role": role, "content": text} for role, text in said], "id": 1}
     parent = make_dataset(lines=[row, {"messages": [{"role": "assistant", "content": "first"}]}])
@@ -168,7 +168,7 @@ def test_a_lost_worker_is_followed_by_another_and_writes_nothing_more(make_datas
     made.upload_path.unlink()
     perform(late)
     made.refresh_from_db()
-    assert made.state == DatasetState.READY and not made.upload_path.exists()  # the late one's token is nobody's now
+    assert made.state == DatasetState.READY and not made.upload_path.exists()  # the late token is no longer valid
 
 
 @pytest.mark.parametrize(
@@ -237,7 +237,7 @@ def test_a_filter_counts_while_it_is_written(
     assert "Keeps 32 of the first 64 rows" in client.get(address, rule).content.decode()
 
 
-def test_the_page_tells_where_a_dataset_comes_from(
+def test_the_page_shows_where_a_dataset_comes_from(
     make_dataset: Builder, project: Project, bob: User, rita: User, client_for: ClientFor
 ) -> None:
     parent = make_dataset(lines=rows(6), name="<b>roots</b>")

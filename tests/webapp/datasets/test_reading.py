@@ -100,7 +100,7 @@ def test_what_is_not_read_yet_is_not_added_to(project: Project, bob: User, make_
         dataset_append(project=project, user=bob, name="d", rows=[ROW], file_name="x.jsonl")
 
 
-def test_a_sure_format_asks_nothing_unless_told_to_look(project: Project, bob: User) -> None:
+def test_a_sure_format_asks_nothing_unless_look_is_chosen(project: Project, bob: User) -> None:
     assert _checked(project, bob).state == DatasetState.READY
     assert _checked(project, bob, look=True).state == DatasetState.NEEDS_MAPPING
     assert _checked(project, bob, TABLE, reading={"mapping": {"prompt": "问题"}}).rows == 2
@@ -139,12 +139,12 @@ def test_several_documents_come_by_the_form(project: Project, bob: User, client_
     assert "gorilla_file_system.json" in client_for(bob).post(address, wrong).content.decode()
 
 
-def test_files_beside_a_dataset_are_joined_to_its_rows(project: Project, bob: User) -> None:
-    beside: dict[str, Any] = {
+def test_files_next_to_a_dataset_are_joined_to_its_rows(project: Project, bob: User) -> None:
+    companions: dict[str, Any] = {
         "answers": [_file(ANSWER)],
         "documents": [_file(DOCUMENT, "gorilla_file_system.json")],
     }
-    dataset = _checked(project, bob, QUESTION, companions=beside)
+    dataset = _checked(project, bob, QUESTION, companions=companions)
     assert dataset.reading == {"answers": "file", "documents": "file"}
     assert companions_of(dataset) == ["answers", "documents"]
     row = _rows(dataset)[0]
@@ -187,7 +187,7 @@ HOSTILE = {
 }
 
 
-SLOW = {"cut off", "parquet", "archive"}  # told by their first bytes, as tests/training/data knows them
+SLOW = {"cut off", "parquet", "archive"}  # known by their first bytes, as tests/training/data knows them
 
 
 @pytest.mark.parametrize(
@@ -246,7 +246,7 @@ def test_bad_rows_are_listed_filtered_and_downloaded(
     assert second.count("<code>json</code>") == 50
 
 
-def test_quality_is_told_in_numbers(project: Project, bob: User, client_for: Callable[..., Client]) -> None:
+def test_quality_is_shown_in_numbers(project: Project, bob: User, client_for: Callable[..., Client]) -> None:
     lines = [{**ROW, "category": name} for name in ("a", "a", "b")]
     dataset = _checked(project, bob, "".join(json.dumps(line) + "\n" for line in lines).encode())
     plots = {plot.key: plot for plot in plots_of(dataset.report, dataset.rows, dataset.bad_rows)}
@@ -261,7 +261,7 @@ def test_quality_is_told_in_numbers(project: Project, bob: User, client_for: Cal
     assert page.count("data-plot=") == 8 and "66.7%" in page
 
 
-def test_findings_are_said_in_the_readers_language() -> None:
+def test_findings_are_in_the_readers_language() -> None:
     finding = {
         "code": "role_unknown",
         "values": {"where": "message 3", "role": "'x'", "known": "user", "inside": "`a`"},
@@ -345,12 +345,14 @@ def test_a_dataset_of_the_hub_is_fetched_and_checked(project: Project, bob: User
 @pytest.mark.parametrize(
     ("identifier", "words"), [("some/thing", "has no public dataset some/thing"), ("some/inside", "never allowed")]
 )
-def test_what_the_hub_does_not_give_is_said(identifier: str, words: str, project: Project, bob: User, hub: str) -> None:
+def test_what_the_hub_does_not_give_is_reported(
+    identifier: str, words: str, project: Project, bob: User, hub: str
+) -> None:
     dataset = _fetched(project, bob, identifier)
     assert dataset.state == DatasetState.REJECTED and words in dataset.report["message"]
 
 
-def test_a_hub_that_cannot_be_reached_is_said(
+def test_a_hub_that_cannot_be_reached_is_reported(
     project: Project, bob: User, settings: Any, client_for: Callable[..., Client]
 ) -> None:
     settings.HUB_URL = "http://127.0.0.1:9"

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.django_db
 FORM = {"name": "gpt", "model": "gpt-oss", "tool_format": "native", "concurrency": "4", "timeout_s": "60"}
 
 
-def test_an_editor_adds_one_and_nobody_reads_its_key(
+def test_an_editor_adds_one_and_no_person_reads_its_key(
     project: Project,
     bob: User,
     rita: User,
@@ -89,7 +89,7 @@ def test_an_editor_adds_one_and_nobody_reads_its_key(
         ({"name": "<b>"}, "name"),
     ],
 )
-def test_what_cannot_be_is_refused_beside_its_field(
+def test_what_cannot_be_is_refused_at_its_field(
     make_endpoint: Callable[..., Endpoint], over: dict[str, Any], field: str
 ) -> None:
     with pytest.raises(ValidationError) as refused:
@@ -106,7 +106,7 @@ def test_a_name_is_taken_once(make_endpoint: Callable[..., Endpoint]) -> None:
 def test_a_key_never_goes_to_another_server(
     project: Project, bob: User, make_endpoint: Callable[..., Endpoint], client_for: Callable[..., Client]
 ) -> None:
-    """Whoever may edit could otherwise have the key sent to a server of their own."""
+    """A person who may edit could otherwise have the key sent to a server of their own."""
     endpoint, client = make_endpoint(), client_for(bob)
     page = reverse("endpoint-edit", args=[project.slug, endpoint.pk])
     moved = FORM | {"url": "https://93.184.216.34/v1"}
@@ -176,7 +176,7 @@ def test_what_runs_use_is_kept_by_day_and_outlives_them(
     _used(endpoint, first, 1000, 0.01, yesterday)
     _used(endpoint, first, 1500, 0.015, yesterday)
     _used(endpoint, first, 2500, 0.025)  # its total: 1,000 tokens of them are today's
-    _used(endpoint, first, 2500, 0.025)  # told twice
+    _used(endpoint, first, 2500, 0.025)  # reported twice
     _used(endpoint, first, 2000, 0.02)  # an attempt that knew less
     _used(endpoint, second, 300, 0.003)
     assert [used_on(endpoint, day).tokens for day in (yesterday.date(), timezone.localdate())] == [1500, 1300]

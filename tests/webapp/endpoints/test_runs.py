@@ -75,7 +75,7 @@ def test_a_reference_means_the_endpoint_and_never_its_key(
         ({"endpoint": {"max_cost": 1.0}}, "endpoint.max_cost", "needs prices"),
     ],
 )
-def test_what_cannot_be_asked_is_refused_beside_its_option(
+def test_what_cannot_be_asked_is_refused_at_its_option(
     project: Project,
     make_endpoint: Callable[..., Endpoint],
     asked: Callable[..., JobConfig],
@@ -193,14 +193,14 @@ def test_an_evaluation_asks_it_and_its_key_is_nowhere(
     assert "gpt-oss" in page and f"{used.tokens:,}" in page and "1,000,000" in page
     config = config_of(run)
     assert Contestant(0, run, config).who == "gpt · gpt-oss"
-    told = everything(run) + caplog.text + page
-    told += client.get(f"/api/v1/runs/{run.pk}").content.decode()
-    told += client.get(f"/api/v1/runs/{run.pk}/steps/1/rollouts").content.decode()
-    assert "The key is ***" in told and KEY not in told and "TILTYARD_ENDPOINT_KEY" in told
+    shown = everything(run) + caplog.text + page
+    shown += client.get(f"/api/v1/runs/{run.pk}").content.decode()
+    shown += client.get(f"/api/v1/runs/{run.pk}/steps/1/rollouts").content.decode()
+    assert "The key is ***" in shown and KEY not in shown and "TILTYARD_ENDPOINT_KEY" in shown
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_refused_key_pauses_and_goes_on_with_another(
+def test_a_refused_key_pauses_and_the_run_continues_with_another(
     stub: Stub, make_endpoint: Callable[..., Endpoint], asked: Callable[..., JobConfig], played: Callable[..., Run]
 ) -> None:
     endpoint = make_endpoint()

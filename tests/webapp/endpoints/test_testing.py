@@ -1,4 +1,4 @@
-"""The test of an endpoint: whatever it answers is a finding in words, and never its key."""
+"""The test of an endpoint: each answer is a finding in words, and never its key."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_what_does_not_work_is_named(
         (says(TEXT_CALL), {"tool_format": "text"}, "calls"),
     ],
 )
-def test_how_it_calls_tools_is_told(
+def test_how_it_calls_tools_is_reported(
     make_endpoint: Callable[..., Endpoint], stub: Stub, reply: Any, over: dict[str, Any], wanted: str
 ) -> None:
     stub.replies = [reply]
@@ -125,7 +125,7 @@ def test_counts_that_are_no_numbers_of_tokens_are_named(make_endpoint: Callable[
     assert codes(tested)[0] == "miscounted" and "prompt_tokens: True" in findings_of(tested)[0].sentence
 
 
-def test_every_finding_is_said_in_the_reader_s_language(make_endpoint: Callable[..., Endpoint]) -> None:
+def test_every_finding_is_in_the_reader_s_language(make_endpoint: Callable[..., Endpoint]) -> None:
     values = dict.fromkeys(("detail", "count", "names", "seconds", "prompt", "sampled", "status"), "1")
     endpoint = make_endpoint()
     endpoint.test = {"findings": [{"code": code, "values": values} for code in FINDINGS]}

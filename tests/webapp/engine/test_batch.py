@@ -107,13 +107,13 @@ def test_step_times_are_smoothed() -> None:
     assert batch.run_changes["step_seconds"] == 10.0
     batch.add(run_events.Metrics(step=4, values={}, t=T + 40))
     assert batch.run_changes["step_seconds"] == pytest.approx(13.0)
-    batch.add(run_events.Metrics(step=4, values={}, t=T + 90))  # the same step again tells nothing new
+    batch.add(run_events.Metrics(step=4, values={}, t=T + 90))  # the same step again shows nothing new
     assert batch.run_changes["step_seconds"] == pytest.approx(13.0)
     assert batch.run_changes["last_step_at"].timestamp() == T + 40
     batch.add(run_events.Metrics(step=2, values={}, t=T + 95))  # backwards: no duration, but the step is where it is
     assert (batch.run_changes["step"], batch.attempt_changes["last_step"]) == (2, 4)
     assert batch.run_changes["step_seconds"] == pytest.approx(13.0)
-    batch.add(run_events.Metrics(step=3, values={}, t=T + 95))  # in no time: a clock that stood still
+    batch.add(run_events.Metrics(step=3, values={}, t=T + 95))  # in no time: a clock that did not move
     assert batch.run_changes["step_seconds"] == pytest.approx(13.0)
 
 
@@ -153,7 +153,7 @@ def test_turns_are_counted_while_a_rollout_is_in_flight() -> None:
     assert row.tokens == 2**31 - 1
 
 
-def test_a_rollout_that_begins_anew_voids_its_own_turns_only() -> None:
+def test_a_rollout_that_begins_again_voids_its_own_turns_only() -> None:
     batch = batch_of(started("a"), started("b"))
     for name in ("a", "b"):
         batch.add(run_events.TurnAdded(rollout=name, turn=0, messages=[], t=T))

@@ -1,4 +1,4 @@
-"""Figures of an endpoint's use that are none were taken in, and an infinite cost stood for ever."""
+"""Figures of an endpoint's use that are none were taken in, and an infinite cost stayed."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from tests.webapp.engine.test_batch import RUN, T, batch_of, finished, scored, s
 from webapp.engine.batch import BadEvent, rollout_id
 
 
-def test_rewards_so_far_are_kept_as_they_were_said() -> None:
+def test_rewards_so_far_are_kept_as_they_were_reported() -> None:
     key = rollout_id(RUN, 2, "a")
     assert batch_of(started(), finished()).rollouts[key].turn_rewards is None
     found = batch_of(started(), finished(turn_rewards=[None, 0.5, math.inf])).rollouts[key]

@@ -47,7 +47,7 @@ def judged() -> tuple[str, str]:
     return Run.objects.values_list("state", flat=True)[0], Attempt.objects.values_list("error__code", flat=True)[0]
 
 
-def test_a_copy_judges_the_lease_and_kills_nobody(left: Trainer, settings: Any, tmp_path: Path) -> None:
+def test_a_copy_judges_the_lease_and_kills_no_process(left: Trainer, settings: Any, tmp_path: Path) -> None:
     shutil.copytree(tmp_path / "original", tmp_path / "copy")
     settings.DATA_DIR = tmp_path / "copy"
     assert judged() == (RunState.QUEUED, "worker_lost")

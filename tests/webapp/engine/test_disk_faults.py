@@ -1,4 +1,4 @@
-"""A data folder that can only be read costs a pause, which ends by itself, and says so wherever somebody looks."""
+"""A data folder that can only be read costs a pause, which ends by itself, and says so on the pages."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from webapp.site.run_pages.page import next_act
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-def test_a_run_that_may_not_begin_pauses_and_goes_on_by_itself(queued: Any) -> None:
+def test_a_run_that_may_not_begin_pauses_and_continues_by_itself(queued: Any) -> None:
     """It failed for good after three attempts: its supervisor could not write the trainer's config."""
     run = queued("sleep-1", steps=5)
     run_dir(run.pk).mkdir(parents=True)
@@ -79,7 +79,7 @@ def test_each_fault_of_the_disk_pauses_and_no_other(
     assert ended == (code if where == "_prepare" or state == "paused" else "trainer_died")
 
 
-def test_a_trainer_that_nobody_could_find_again_does_not_live(tmp_path: Path, settings: Any) -> None:
+def test_a_trainer_that_could_not_be_found_again_is_ended(tmp_path: Path, settings: Any) -> None:
     """Its note could not be written: the attempt ended, another began, and the first one trained on."""
     (tmp_path / PROCESS_NAME).mkdir()
     settings.TRAINER_COMMAND = ["/bin/sh", "-c", f"echo $$ > {tmp_path}/pid; exec sleep 60", "x"]
@@ -116,12 +116,12 @@ def test_pages_and_monitors_say_so(
     settings.DATA_DIR = tmp_path
     error = {"code": "storage_failed", "boundary": "storage", "message": "The disk / cannot be written.", "hint": ""}
     run = make_run(state=RunState.PAUSED, attempt=1, error=error)
-    told = f"The data folder {tmp_path} cannot be written (the disk is read-only): the operator of this site has to"
+    message = f"The data folder {tmp_path} cannot be written (the disk is read-only): the operator of this site has to"
 
     def looks() -> tuple[bool, bool, bool]:
         cache.delete("readyz")
         page = client_for(rita).get("/workers/").content.decode()
-        return told in page, told in next_act(GoingOn(run)), client.get("/readyz").json()["disk"]
+        return message in page, message in next_act(GoingOn(run)), client.get("/readyz").json()["disk"]
 
     assert looks() == (False, False, True)
     with read_only(tmp_path):

@@ -183,7 +183,7 @@ def test_a_look_that_cannot_come_through_leaves_no_mark(queued: Any, awake: None
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_row_that_somebody_holds_is_left_alone(queued: Any, awake: None, locked: Any) -> None:
+def test_a_row_that_is_locked_is_left_alone(queued: Any, awake: None, locked: Any) -> None:
     """Its worker's beat may be waiting behind the same lock."""
     run = queued()
     leases.claim(run.pk)

@@ -1,4 +1,4 @@
-"""Lines of a journal and the rows that they become: offsets, numbers, and rollouts that nobody will finish."""
+"""Lines of a journal and the rows that they become: offsets, numbers, and rollouts that no attempt will finish."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_why_a_line_is_no_event(data: bytes, said: str) -> None:
     assert isinstance(found, str) and found.startswith(said) and len(found) <= 300
 
 
-def test_why_a_line_is_no_event_is_said_in_300_characters() -> None:
+def test_why_a_line_is_no_event_is_reported_in_300_characters() -> None:
     found = parse_line(Line(1, 1, b'{"type":"metrics","step":1,"values":{"%s":"x"}}' % (b"n" * 400)))
     assert isinstance(found, str) and found == "metrics.values." + "n" * 285
     found = parse_line(Line(1, 1, b'{"type":"%s"}' % (b"n" * 400)))
@@ -207,7 +207,7 @@ def test_rollouts_in_flight_are_closed_with_their_attempt(written: Any) -> None:
 
 
 @pytest.mark.django_db
-def test_calls_and_cost_are_kept_and_empty_where_nobody_counted_them(written: Any) -> None:
+def test_calls_and_cost_are_kept_and_empty_where_they_were_not_counted(written: Any) -> None:
     w = written()
     w.write(*(journal.RolloutStarted(rollout=name, step=1, group=0, index=at) for at, name in enumerate("ab")))
     w.write(journal.RolloutFinished(rollout="a", status="completed", calls=3, failed_calls=1, cost=0.25))
@@ -229,7 +229,7 @@ def test_before_the_first_line_there_is_nothing(written: Any, tmp_path: Path) ->
 
 @pytest.mark.django_db
 def test_two_runs_are_projected_apart(written: Any) -> None:
-    """Their attempts have the same number and stand at the same offset."""
+    """Their attempts have the same number and are at the same offset."""
     first, second = written(), written()
     for w in (first, second):
         w.write(journal.RolloutStarted(rollout="a", step=1, group=0, index=0))
@@ -258,17 +258,17 @@ def test_a_projector_that_was_overtaken_writes_nothing(written: Any) -> None:
 
 
 @pytest.mark.django_db
-def test_viewers_are_told_the_newest_number_after_the_commit(
+def test_viewers_get_the_newest_number_after_the_commit(
     written: Any, monkeypatch: pytest.MonkeyPatch, django_capture_on_commit_callbacks: Any
 ) -> None:
-    told: list[tuple[Any, int]] = []
-    monkeypatch.setattr(projection, "nudge", lambda run_id, seq: told.append((run_id, seq)))
+    nudges: list[tuple[Any, int]] = []
+    monkeypatch.setattr(projection, "nudge", lambda run_id, seq: nudges.append((run_id, seq)))
     w = written()
     before = Run.objects.get().seq
     w.write(*(journal.RolloutStarted(rollout=name, step=1, group=0, index=at) for at, name in enumerate("abc")))
     with django_capture_on_commit_callbacks(execute=True):
         w.project()
-        assert told == []
+        assert nudges == []
     with django_capture_on_commit_callbacks(execute=True):
         rollouts_close(w.lease, upto=1)
-    assert told == [(w.run.pk, before + 3), (w.run.pk, before + 6)]
+    assert nudges == [(w.run.pk, before + 3), (w.run.pk, before + 6)]

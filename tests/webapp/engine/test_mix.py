@@ -86,7 +86,7 @@ def test_each_part_is_resolved_to_what_its_trainer_takes(project: Project, mixed
     ("group", "own"),
     [("data", {"train": "dataset:gone"}), ("environment", {"name": "environment:gone"}), ("rewards", {"spec": "x"})],
 )
-def test_what_a_part_names_wrongly_is_said_with_its_place(
+def test_what_a_part_names_wrongly_is_reported_with_its_place(
     project: Project, mixed: dict[str, Any], group: str, own: dict[str, str]
 ) -> None:
     raw = mixed["config"].model_dump(mode="json")
@@ -196,7 +196,7 @@ def test_what_was_learned_from_is_the_data_of_all_parts_that_have_a_share(run: A
     assert [source.path for source in sources_of(run)] == paths[:1]
 
 
-def test_what_is_known_of_the_parts_is_said_of_all_of_them() -> None:
+def test_what_is_known_of_the_parts_is_shown_for_all_of_them() -> None:
     one, two = Overlap(2, 5, ("a@1",)), Overlap(1, 4, ("b@1", "a@1"), ("c@1",))
     assert _joined_overlap([one, two]) == Overlap(3, 9, ("a@1", "b@1"), ("c@1",))
     assert _joined_overlap([one, Overlap(None, None, ("b@1",))]) == Overlap(None, None, ("a@1", "b@1"))
@@ -267,8 +267,8 @@ def test_the_export_for_verl_has_a_folder_for_each_part(run: Any, tmp_path: Path
     rows = [Path(course.data.train) for course in plain.courses]
     names = export_parts(plain, plain.courses, rows, tmp_path, name="mine")
     assert names[:1] == ["part-1/train.parquet"] and names[-1] == "part-2/README.txt" and len(names) == 8
-    told = (tmp_path / "part-2" / "README.txt").read_text()
-    assert "Part 2 of 2 of a mix: shop, weight 1." in told and "mix.parts is not carried over" in told
+    readme = (tmp_path / "part-2" / "README.txt").read_text()
+    assert "Part 2 of 2 of a mix: shop, weight 1." in readme and "mix.parts is not carried over" in readme
     assert "experiment_name: mine-part-1" in (tmp_path / "part-1" / "config.yaml").read_text()
 
 
@@ -308,6 +308,6 @@ def test_a_changed_part_is_shown_whole(mixed: dict[str, Any]) -> None:
     assert found.path == "mix.parts" and "dataset:other@2" in found.after and found.before != found.after
 
 
-def test_a_models_page_tells_of_the_parts(run: Any, mixed: dict[str, Any]) -> None:
+def test_a_models_page_shows_the_parts(run: Any, mixed: dict[str, Any]) -> None:
     shop = f"shop × 1 ({mixed['more'].reference.partition(':')[2]}, {mixed['other'].name})"
     assert parts_words(run) == f"count × 3; {shop}"

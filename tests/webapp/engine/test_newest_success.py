@@ -1,4 +1,4 @@
-"""A run's newest task success in its own row, and what becomes of an archived run that goes on."""
+"""A run's newest task success in its own row, and what becomes of an archived run that continues."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_the_projection_keeps_the_newest_success(written: Any) -> None:
     assert (run.success, run.heldout_success, run.last_reward) == (0.75, 0.5, 2.0)
 
 
-def test_a_run_that_goes_on_leaves_the_archive(queued: Any, bob: Any, project: Any) -> None:
+def test_a_run_that_continues_leaves_the_archive(queued: Any, bob: Any, project: Any) -> None:
     run = queued(fields={"archived_at": timezone.now()})
     Run.objects.filter(pk=run.pk).update(state="draft")
     run_launch(run=Run.objects.get(pk=run.pk), user=bob)

@@ -200,7 +200,7 @@ def test_a_real_trainer_obeys_within_two_seconds(stuck: tuple[Run, list[Rollout]
     assert first.error["code"] == "rollout_ended" and first.error["message"] == "It was ended by bob."
     assert (second.status, second.outcome, second.env_parts["task_success"]) == ("truncated", "failed", 0.0)
     assert second.error is None and second.reward is not None
-    assert not _ended(third), "nobody ordered anything of it"
+    assert not _ended(third), "nothing of it was ordered"
     with pytest.raises(ValidationError, match="has ended by itself"):
         rollout_order(rollout=second, act="end", user=bob)
 

@@ -88,7 +88,7 @@ def test_a_place_takes_runs_of_its_own_pool_alone(waiting: Any) -> None:
 
 
 @pytest.mark.parametrize("lost", [TRAIN, ENDPOINT])
-def test_a_lost_run_of_the_other_pool_keeps_nobody(waiting: Any, lost: str) -> None:
+def test_a_lost_run_of_the_other_pool_delays_no_run(waiting: Any, lost: str) -> None:
     silent, later = waiting(lost, 60), waiting(TRAIN, 30)
     assert leases.claim(silent.pk) is not None
     Run.objects.filter(pk=silent.pk).update(lease_beat_at=Now() - timedelta(minutes=5))
@@ -104,7 +104,7 @@ def test_forgotten_runs_of_one_pool_do_not_fill_the_other(waiting: Any) -> None:
     assert Outbox.objects.filter(run=trains).count() == 1
 
 
-def test_a_place_that_is_free_again_tells_of_its_own_pool(waiting: Any) -> None:
+def test_a_place_that_is_free_again_wakes_its_own_pool(waiting: Any) -> None:
     asks, trains = waiting(ENDPOINT, 2), waiting(TRAIN, 1)
     nudge_next(TRAIN)
     assert list(Outbox.objects.values_list("run", flat=True)) == [trains.pk]

@@ -73,7 +73,7 @@ def _turn(name: str, number: int) -> journal.TurnAdded:
 
 
 @pytest.mark.parametrize("batches", [1, 2])
-def test_a_rollout_that_begins_anew_keeps_none_of_its_lost_turns(written: Any, batches: int) -> None:
+def test_a_rollout_that_begins_again_keeps_none_of_its_lost_turns(written: Any, batches: int) -> None:
     """Its environment was lost after turn 3, and played again it ends after turn 1."""
     w = written()
     w.write(journal.RolloutStarted(rollout="a", step=1, group=0, index=0), *(_turn("a", number) for number in range(4)))
@@ -227,7 +227,7 @@ def test_a_fenced_writer_changes_nothing(written: Any) -> None:
 
 
 def test_the_later_attempt_counts_from_its_first_step_on(written: Any) -> None:
-    """The page of a run that had begun again at step 0 went on showing the reward of step 72, of a training that was
+    """The page of a run that had begun again at step 0 kept showing the reward of step 72, of a training that was
     lost; so did its tiles and the list of runs."""
     w = written()
     w.write(*[journal.Metrics(step=step, values={"reward": float(step)}) for step in range(1, 6)])

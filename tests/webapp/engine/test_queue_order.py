@@ -76,7 +76,7 @@ def test_nothing_is_claimed_while_an_older_run_may_have_lost_its_worker(
 
 
 @pytest.mark.parametrize("change", [{"imported": True}, {"queued_at": None}, {"state": RunState.SUCCEEDED}])
-def test_what_nobody_waits_for(queued: Any, change: dict[str, Any]) -> None:
+def test_silent_runs_that_are_passed_over(queued: Any, change: dict[str, Any]) -> None:
     """An import has no trainer, and a run that was queued later has no right to go first."""
     silent, later = queued_ago(queued(), 60), queued_ago(queued(), 30)
     assert leases.claim(silent.pk) is not None
@@ -84,7 +84,7 @@ def test_what_nobody_waits_for(queued: Any, change: dict[str, Any]) -> None:
     assert leases.first_in_line(later.pk, TRAIN) == later.pk
 
 
-def test_a_younger_run_that_is_silent_keeps_nobody(queued: Any) -> None:
+def test_a_younger_run_that_is_silent_delays_no_other(queued: Any) -> None:
     silent, older = queued_ago(queued(), 10), queued_ago(queued(), 30)
     run_transition(older.pk, RunState.PAUSED)
     assert leases.claim(silent.pk) is not None

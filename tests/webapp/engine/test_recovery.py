@@ -71,7 +71,7 @@ def reason_of(run: Run) -> str | None:
 @pytest.mark.parametrize(
     ("healthy", "minutes_ago", "resumed"), [(True, 19, True), (True, 21, False), (False, 1, False), (None, 1, False)]
 )
-def test_a_run_goes_on_once_its_environment_answers_again(
+def test_a_run_continues_once_its_environment_answers_again(
     paused: Make, healthy: bool | None, minutes_ago: float, resumed: bool
 ) -> None:
     """Seen healthy since the pause: what was seen before it says nothing."""
@@ -126,9 +126,9 @@ def test_what_is_a_cause_and_how_often_it_is_tried() -> None:
 
 
 def test_each_try_waits_twice_as_long() -> None:
-    told, seen_to_be_over = Cause(lambda paused: None, first_s=120, most=12), Cause(lambda paused: None, most=3)
-    assert [wait_s(told, tries) for tries in range(7)] == [120, 240, 480, 960, 1920, 3600, 3600]
-    assert (wait_s(told, 11), wait_s(told, 12)) == (3600, None)
+    limited, seen_to_be_over = Cause(lambda paused: None, first_s=120, most=12), Cause(lambda paused: None, most=3)
+    assert [wait_s(limited, tries) for tries in range(7)] == [120, 240, 480, 960, 1920, 3600, 3600]
+    assert (wait_s(limited, 11), wait_s(limited, 12)) == (3600, None)
     assert [wait_s(seen_to_be_over, tries) for tries in range(4)] == [0, 60, 120, None]
     assert wait_s(Cause(lambda paused: None), 500) == 0
 
@@ -201,7 +201,7 @@ def test_a_run_that_cannot_be_read_keeps_no_other(paused: Make) -> None:
         ("not_finite", 0, ""),
     ],
 )
-def test_a_page_says_whether_a_run_goes_on_by_itself(
+def test_a_page_says_whether_a_run_continues_by_itself(
     paused: Make, project: Project, rita: User, client_for: Make, code: str, tries: int, says: str
 ) -> None:
     run = paused(code, tries=tries)
@@ -216,5 +216,5 @@ def test_a_page_says_whether_a_run_goes_on_by_itself(
     assert recovery.promise(run) == ""
 
 
-def test_the_reasons_of_what_goes_on_by_itself() -> None:
+def test_the_reasons_of_what_continues_by_itself() -> None:
     assert len(set(RECOVERED)) == 5

@@ -113,8 +113,8 @@ def test_a_checkpoint_of_an_earlier_attempt_is_marked_by_a_later_one(queued: Any
 
 @pytest.mark.django_db(transaction=True)  # beats come from a thread with its own connection
 @pytest.mark.parametrize("ended", ["failed", "cancelled", "paused"])
-def test_a_run_that_ended_goes_on_as_a_new_attempt_of_itself(queued: Any, ended: str) -> None:
-    """`failed` was final although a whole checkpoint stood there and messages promised to resume."""
+def test_a_run_that_ended_continues_as_a_new_attempt_of_itself(queued: Any, ended: str) -> None:
+    """`failed` was final although a whole checkpoint was there and messages promised to resume."""
     run = queued("sleep-1", steps=8, save_every=3)
     Run.objects.filter(pk=run.pk).update(config=_with(run, "mode-fail/at-5"))
     supervise(run.pk)
@@ -327,16 +327,16 @@ def test_what_the_trainer_reports_about_itself_is_kept_with_the_run(written: Any
     ]
 
 
-def test_a_trainer_is_told_the_folders_of_the_attempts_before_it(queued: Any) -> None:
-    """The library guessed them: numbered folders beside its own."""
+def test_a_trainer_gets_the_folders_of_the_attempts_before_it(queued: Any) -> None:
+    """The library guessed them: numbered folders next to its own."""
     run = queued()
     attempt_end(claim(run.pk))
     first = run_dir(run.pk) / "1"
     first.mkdir(parents=True, exist_ok=True)
     attempt_end(claim(run.pk))  # the second left no folder
     arguments, _access = Supervisor(claim(run.pk))._prepare()
-    told = [arguments[place + 1] for place, word in enumerate(arguments) if word == "--earlier"]
-    assert told == [str(first)]
+    folders = [arguments[place + 1] for place, word in enumerate(arguments) if word == "--earlier"]
+    assert folders == [str(first)]
     assert arguments[1:5] == ["--run-dir", str(run_dir(run.pk) / "3"), "--attempt", "3"]
 
 
@@ -357,8 +357,8 @@ def test_a_run_that_reports_goes_by_its_own_name_and_id(queued: Any, monkeypatch
 
 
 @pytest.mark.django_db(transaction=True)  # beats come from a thread with its own connection
-def test_an_attempt_that_begins_anew_says_why_and_what_was_lost(queued: Any) -> None:
-    """A run whose trainer had died before its first save began again at step 0, and its page told nobody."""
+def test_an_attempt_that_begins_again_says_why_and_what_was_lost(queued: Any) -> None:
+    """A run whose trainer had died before its first save began again at step 0, and its page did not say so."""
     run = queued("mode-kill/at-5/sleep-1", steps=8, save_every=0)
     supervise(run.pk)
     run.refresh_from_db()
@@ -372,19 +372,19 @@ def test_an_attempt_that_begins_anew_says_why_and_what_was_lost(queued: Any) -> 
 
 
 @pytest.mark.parametrize(
-    ("step", "told"),
+    ("step", "unsaved"),
     [
         (6, ""),
         (7, "Step 7 was not saved and is trained again."),
         (9, "Steps 7 to 9 were not saved and are trained again."),
     ],
 )
-def test_the_page_says_which_steps_a_stop_has_not_saved(make_run: Any, step: int, told: str) -> None:
+def test_the_page_says_which_steps_a_stop_has_not_saved(make_run: Any, step: int, unsaved: str) -> None:
     """A run that was ended in the middle of an update looked like one that had saved everything."""
     run = make_run(state=RunState.PAUSED, attempt=1, step=step)
     _saved(run, 1, 6)
     begins = "Resume continues from the checkpoint of step 6, attempt 1."
-    assert next_act(GoingOn(run)) == f"{begins} {told}".strip()
+    assert next_act(GoingOn(run)) == f"{begins} {unsaved}".strip()
 
 
 def test_without_a_checkpoint_all_steps_are_trained_again(make_run: Any) -> None:

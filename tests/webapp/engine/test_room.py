@@ -1,4 +1,4 @@
-"""Room on the disk: what is printed is bounded, and a run that a full disk paused goes on once there is room."""
+"""Room on the disk: what is printed is bounded, and a run that a full disk paused continues once there is room."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_output_keeps_its_beginning_and_its_end(tmp_path: Path) -> None:
     assert tail.startswith(b"line ") and len(head) + int(left_out) + len(tail) == len(lines)
 
 
-def test_a_writer_goes_on_behind_what_was_kept(tmp_path: Path) -> None:
+def test_a_writer_continues_behind_what_was_kept(tmp_path: Path) -> None:
     """As the trainer does: its handle appends, whatever the supervisor cuts away."""
     path, script = tmp_path / "output.log", "import time\nfor n in range(3000): print('x' * 9990, n, flush=True)"
     with open(path, "ab") as handle:
@@ -71,13 +71,13 @@ def _set_disk(monkeypatch: pytest.MonkeyPatch, found: services.Disk) -> None:
 
 
 @pytest.mark.django_db
-def test_a_run_that_a_full_disk_paused_goes_on_once_there_is_room(make_run: Any, free: Any, project: Any) -> None:
+def test_a_run_that_a_full_disk_paused_continues_once_there_is_room(make_run: Any, free: Any, project: Any) -> None:
     """The hint said "resume the run", which would have paused again at once."""
     run = make_run(state=RunState.PAUSED, attempt=1, error=FULL)
     other = make_run(state=RunState.PAUSED, attempt=1, error={**FULL, "code": "not_finite"})
     fields = {"attempt": 1, "step": 4, "path": "1/checkpoint-4", "seq": 0, "created_at": timezone.now()}
     Checkpoint.objects.create(project=project, run=run, bytes=3 * GB, **fields)
-    free(8 * GB)  # the reserve is 2 GB; a checkpoint is written beside the old one
+    free(8 * GB)  # the reserve is 2 GB; a checkpoint is written next to the old one
     assert recovery.resume_where_over() == 0
     assert "8.0 GB free of 100.0 GB" in next_act(GoingOn(run)).replace("\xa0", " ")
     free(9.5 * GB)

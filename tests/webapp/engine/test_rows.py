@@ -54,7 +54,7 @@ def _as_it_is(row: models.Model) -> dict[str, Any]:
 
 @pytest.fixture
 def full(make_run: Callable[..., Run]) -> Batch:
-    """A batch with a row of each table in whose columns odd values stand."""
+    """A batch with a row of each table in whose columns are odd values."""
     run = make_run()
     batch = Batch(run, 1, functions={})
     rollout = _filled(Rollout, run=run, attempt=1, step=1, group=2, index=3)

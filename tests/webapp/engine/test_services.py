@@ -49,7 +49,7 @@ def test_the_same_key_gives_the_same_run(project: Any, alice: Any, job: Any) -> 
     assert Run.objects.count() == 1
 
 
-def test_a_taken_name_is_said_and_nothing_is_left(project: Any, alice: Any, job: Any) -> None:
+def test_a_taken_name_is_reported_and_nothing_is_left(project: Any, alice: Any, job: Any) -> None:
     config = job()
     _create(project, alice, config)
     with pytest.raises(ConfigError, match=r"^name: .*already"):

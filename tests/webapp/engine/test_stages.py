@@ -84,7 +84,7 @@ def test_each_stage_is_resolved_to_what_its_trainer_takes(project: Project, stag
     ("group", "own"),
     [("data", {"train": "dataset:gone"}), ("environment", {"name": "environment:gone"}), ("rewards", {"spec": "x"})],
 )
-def test_what_a_stage_names_wrongly_is_told_with_its_place(
+def test_what_a_stage_names_wrongly_is_reported_with_its_place(
     project: Project, staged: dict[str, Any], group: str, own: dict[str, str]
 ) -> None:
     raw = staged["config"].model_dump(mode="json")

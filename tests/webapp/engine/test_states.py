@@ -1,4 +1,4 @@
-"""Only legal transitions, whatever is asked in whatever order; ends are final; the history is complete."""
+"""Only legal transitions, for any requests in any order; ends are final; the history is complete."""
 
 from __future__ import annotations
 
@@ -90,7 +90,10 @@ def test_ten_thousand_orders_stay_legal(project: Project, actions: list[str]) ->
 def _any_order(project: Project, actions: list[str]) -> None:
     Run.objects.all().delete()
     config = JobConfig().model_dump(mode="json")
-    fields = {"kind": "sample", "step": 1}  # a sample goes on after its steps, so it can be resumed without checkpoints
+    fields = {
+        "kind": "sample",
+        "step": 1,
+    }  # a sample continues after its steps, so it is resumed without checkpoints
     run = Run.objects.create(
         project=project, name="r", config=config, state=RunState.QUEUED, queued_at=timezone.now(), **fields
     )

@@ -136,7 +136,7 @@ def test_a_stop_between_steps_lets_the_trainer_say_so(queued: Any) -> None:
     assert states[-2:] == ["stopping", "cancelled"]
 
 
-def test_a_paused_run_goes_on_from_its_checkpoint(queued: Any) -> None:
+def test_a_paused_run_continues_from_its_checkpoint(queued: Any) -> None:
     """It may not end before the pause arrives, however slow the machine is: so it gets few steps only after."""
     run = queued("sleep-10", steps=100_000, save_every=5)
     thread = in_thread(run)
@@ -182,7 +182,7 @@ def test_the_grace_is_the_trainers_own_and_a_moment_for_its_last_words(
 
 
 @pytest.mark.parametrize(("script", "saved"), [("busy-1500", True), ("busy-60000", False)])
-def test_a_trainer_that_works_gets_more_time_to_save_and_not_for_ever(
+def test_a_trainer_that_works_gets_more_time_to_save_up_to_a_limit(
     queued: Any, settings: Any, monkeypatch: pytest.MonkeyPatch, script: str, saved: bool
 ) -> None:
     """On a busy machine an update took 9 s in place of one, and eight steps were lost without a word."""

@@ -25,7 +25,7 @@ from webapp.runs.states import RunState
         (1, True, "trainer_died", "log"),
     ],
 )
-def test_a_kill_is_told_from_a_crash(code: int, out_of_memory: bool | None, named: str, hint: str) -> None:
+def test_a_kill_is_distinguished_from_a_crash(code: int, out_of_memory: bool | None, named: str, hint: str) -> None:
     said = death(code, out_of_memory)
     assert said.code == named and hint in said.hint
 
@@ -68,7 +68,7 @@ def test_a_kernel_that_ran_out_of_memory_meanwhile_is_noticed(queued: Any, monke
 
 @pytest.mark.django_db
 def test_the_twentieth_kill_without_a_new_step_does(queued: Any) -> None:
-    """Something that kills every trainer of a run must not be fed for ever."""
+    """Something that kills every trainer of a run must not be fed without end."""
     run = queued()
     for _ in range(20):
         run.refresh_from_db()

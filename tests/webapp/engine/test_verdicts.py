@@ -62,8 +62,8 @@ def test_the_verdict_on_a_run(queued: Any, state: str, outcome: Any, expected: s
     messages = {"storage_full": "Full.", "trainer_died": "The trainer ended without reporting a result."}
     error = event.payload["error"] or {}
     assert (error.get("code"), error.get("message")) == (code, messages.get(code)) and event.payload["reason"] is None
-    told = {"ended": {"attempt": 1, "code": code, "message": messages[code]}} if code else {}
-    assert run.health == told
+    health = {"ended": {"attempt": 1, "code": code, "message": messages[code]}} if code else {}
+    assert run.health == health
 
 
 def test_a_trainer_that_died_points_to_its_log(queued: Any) -> None:
@@ -237,7 +237,7 @@ def test_twenty_lost_workers_end_a_run(queued: Any) -> None:
     assert states == ["queued"] * 19 + ["failed"]
 
 
-def test_lost_workers_are_counted_anew_after_progress(queued: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lost_workers_are_counted_from_zero_after_progress(queued: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leases, "MAX_OTHER_DEATHS", 3)
     run = queued()
     steps = (0, 0, 1, 1, 1, 1)

@@ -58,7 +58,7 @@ def test_a_copys_keeper_leaves_the_originals_processes_alone(
     assert server.wait(10) == -9
 
 
-def test_a_row_of_an_older_release_names_nobody(original: Path, server: subprocess.Popen[bytes]) -> None:
+def test_a_row_of_an_older_release_names_no_process(original: Path, server: subprocess.Popen[bytes]) -> None:
     launcher, handle = ProcessLauncher(), {"pid": server.pid, "started": psutil.Process(server.pid).create_time()}
     launcher.stop(handle, force=True)
     assert not launcher.alive(handle) and server.poll() is None

@@ -38,7 +38,7 @@ def test_samples_sum_replicas_and_count_new_errors(launch: Callable[..., Environ
     assert (first.sessions, first.slots, first.steps_per_s, first.p95_ms) == (20, 32, 2.5, 9.0)
     assert first.errors == {}  # counted before we looked
     assert sample(BAD=5, FULL=1).errors == {"BAD": 3, "FULL": 1}
-    assert sample(BAD=1).errors == {"BAD": 1}  # the server began anew
+    assert sample(BAD=1).errors == {"BAD": 1}  # the server was restarted
     watch.close()
 
 

@@ -66,7 +66,7 @@ def test_starting_one_with_options_through_the_page(
         ("webshop-reward", "--insecure"),
     ],
 )
-def test_a_wrong_option_stands_at_its_field(
+def test_a_wrong_option_is_shown_at_its_field(
     project: Project, bob: User, client_for: Callable[..., Client], data: Path, name: str, value: str
 ) -> None:
     values = {"name": "shop", "kind": "process", "program": "webshop", name: value}

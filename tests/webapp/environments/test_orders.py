@@ -129,7 +129,7 @@ def test_where_the_tasks_end_there_is_a_sentence(shop: Environment, bob: User) -
     assert not Dataset.objects.exists()
 
 
-def test_what_the_program_says_stands_on_the_page(
+def test_what_the_program_says_is_on_the_page(
     shop: Environment, bob: User, client_for: Callable[..., Client], tmp_path: Any, settings: Any
 ) -> None:
     settings.ENVIRONMENT_DATA_DIR = tmp_path

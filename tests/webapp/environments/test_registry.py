@@ -94,7 +94,7 @@ def test_a_token_is_kept_in_a_file_and_never_shown(
         ({"kind": "vm"}, "kind", "vm"),
     ],
 )
-def test_bad_input_stands_beside_its_field(
+def test_bad_input_is_shown_at_its_field(
     values: dict[str, str], field: str, words: str, project: Project, bob: User, client_for: Callable[..., Client]
 ) -> None:
     cache.clear()
@@ -176,7 +176,7 @@ def test_without_an_engine_there_is_a_sentence(
     assert page.status_code == 200 and "Docker does not answer on this machine." in page.content.decode()
 
 
-def test_a_container_reads_its_token_and_nobody_else_does(launch: Callable[..., Environment]) -> None:
+def test_only_the_container_reads_its_token(launch: Callable[..., Environment]) -> None:
     environment = launch(kind=Kind.DOCKER, image="tiltyard-env-tools")
     path = environment_dir(environment.pk) / "token-for-containers"
     assert container_token_path(environment.pk) == str(path) and path.read_text() == token_of(environment.pk)

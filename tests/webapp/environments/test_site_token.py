@@ -15,7 +15,7 @@ from webapp.people.teams.models import Project, User
 
 
 @pytest.mark.parametrize(
-    ("url", "told"),
+    ("url", "sent"),
     [
         ("http://webshop:8104", True),
         ("http://WebShop:8104/", True),
@@ -27,10 +27,10 @@ from webapp.people.teams.models import Project, User
         ("", False),
     ],
 )
-def test_who_is_told(url: str, told: bool, settings: Any) -> None:
+def test_which_servers_get_the_token(url: str, sent: bool, settings: Any) -> None:
     settings.OUTBOUND_ALLOW = ["tools:8101", "webshop:8104", "10.0.0.0/8"]
     settings.ENVIRONMENT_TOKEN = "s3cret"
-    assert site_token(url) == ("s3cret" if told else "")
+    assert site_token(url) == ("s3cret" if sent else "")
 
 
 def test_there_may_be_none(settings: Any) -> None:

@@ -85,7 +85,7 @@ def nothing_is_left() -> bool:
     return not Run.all_objects.exists() and not any(kind.objects.exists() for kind in kinds)
 
 
-def test_nobody_sees_it_before_it_is_whole_and_no_transaction_spans_it(
+def test_it_is_not_visible_before_it_is_whole_and_no_transaction_spans_it(
     project: Project, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     step, seen = Projector.step, list[tuple[bool, int, int]]()

@@ -1,4 +1,4 @@
-"""A run of another trainer is uploaded, read by a limited child, and stands in the browser with its figures."""
+"""A run of another trainer is uploaded, read by a limited child, and is shown in the browser with its figures."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def _pages(client: Client, project: Project, item: RunImport, run: Run) -> None:
     assert ">verl</span>" in client.get(reverse("run-list", args=[project.slug])).content.decode()
 
 
-def test_what_was_read_is_said_in_the_readers_language(
+def test_what_was_read_is_shown_in_the_readers_language(
     project: Project, bob: User, client_for: Callable[..., Client], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each template is translated and its values stay; a report that was stored without templates stays English."""
@@ -150,7 +150,7 @@ def _without(value: Any, name: str) -> Any:
 def test_a_table_alone_has_no_empty_boxes(project: Project, bob: User, client_for: Callable[..., Client]) -> None:
     item = read(project, bob, ("wandb.csv", b'"Step","r1 - train/reward","r1 - train/reward__MIN"\n1,0.5,0\n2,0.6,0\n'))
     assert item.run is not None and item.run.imported_from == "TRL"
-    assert item.run.started_at is None  # the table tells no times, so there is no duration of 0 s
+    assert item.run.started_at is None  # the table has no times, so there is no duration of 0 s
     said = " ".join(str(event.payload) for event in item.run.events.all())
     assert "no end" not in said and "final model" not in said
     page = client_for(bob).get(reverse("run-detail", args=[project.slug, item.run.pk]) + "?tab=rollouts")

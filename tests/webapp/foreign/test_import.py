@@ -61,7 +61,7 @@ def test_a_folder_is_imported_once(project: Any, tmp_path: Path) -> None:
 
 
 def test_its_attempt_lasted_as_long_as_its_trainer_says(project: Any, tmp_path: Path) -> None:
-    """Not as long as the import took: the page of the run tells it as the cost."""
+    """Not as long as the import took: the page of the run shows it as the cost."""
     folder = _folder(tmp_path / "night")
     lines = (folder / j.JOURNAL_NAME).read_text().splitlines()
     began = datetime(2026, 1, 1, 22, tzinfo=UTC)

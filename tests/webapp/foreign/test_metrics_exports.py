@@ -35,7 +35,7 @@ from webapp.runs.models import Attempt, Run
 
 pytestmark = pytest.mark.django_db
 T0 = 1_780_000_000.0
-# The first attempt trained four steps; the second went on after step 2, so steps 3 and 4 of the first are void.
+# The first attempt trained four steps; the second continued after step 2, so steps 3 and 4 of the first are void.
 FIGURES = {
     (1, 1): {"reward": 0.1, "rewards/=exact/mean": 1 / 3},
     (1, 2): {"reward": 0.2, "loss": math.nan},
@@ -246,14 +246,14 @@ def test_a_run_at_work_says_so_on_its_page(
     assert b"has not ended yet" in page and b'name="to"' not in page
 
 
-def test_the_api_orders_tells_and_serves(run: Run, bob: User, client_for: Callable[..., Client]) -> None:
+def test_the_api_orders_lists_and_serves(run: Run, bob: User, client_for: Callable[..., Client]) -> None:
     client, address = client_for(bob), f"/api/v1/runs/{run.pk}/exports"
     made = client.post(address, {"to": "csv_wide"}, content_type="application/json")
     assert made.status_code == 201 and made.json()["state"] == "waiting" and made.json()["url"] is None
     export = done(RunExport.objects.get(pk=made.json()["id"]))
-    told = client.get(f"{address}/{export.pk}").json()
-    assert (told["state"], told["figures"], told["bytes"]) == ("done", 9, export.bytes)
-    assert client.get(address).json()["items"] == [told]
-    assert b"".join(client.get(told["url"]).streaming_content) == export.path.read_bytes()  # type: ignore[attr-defined]
+    status = client.get(f"{address}/{export.pk}").json()
+    assert (status["state"], status["figures"], status["bytes"]) == ("done", 9, export.bytes)
+    assert client.get(address).json()["items"] == [status]
+    assert b"".join(client.get(status["url"]).streaming_content) == export.path.read_bytes()  # type: ignore[attr-defined]
     refused = client.post(address, {"to": "xlsx"}, content_type="application/json")
     assert refused.status_code == 422 and "no such format" in refused.content.decode()

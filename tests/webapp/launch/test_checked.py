@@ -235,7 +235,7 @@ def test_workers_that_die_leave_no_run_in_the_dark(
 def test_a_draft_without_a_check_can_be_launched_from_its_page(
     project: Project, bob: User, config: JobConfig, client_for: Clients, trainer: Trainer
 ) -> None:
-    """A draft made over the API could be launched by nobody."""
+    """A draft made over the API could not be launched."""
     run = run_create(project=project, user=bob, name="first", config=config, launch=False)
     client = client_for(bob)
     assert (

@@ -98,7 +98,7 @@ def test_form_gives_back_the_config_it_was_made_from(project: Project, config: J
         ({"name": "../x"}, "name", "Use letters"),
     ],
 )
-def test_errors_stand_beside_their_option(
+def test_errors_are_shown_at_their_option(
     over: dict[str, str], path: str, words: str, project: Project, config: JobConfig
 ) -> None:
     form = RunForm(_data(project, config, **over), project=project)
@@ -131,7 +131,7 @@ def test_launch_makes_one_run_of_a_double_click(
     assert taken.status_code == 422 and "already a run" in taken.content.decode()
 
 
-def test_a_reference_that_is_not_there_is_said_beside_its_option(
+def test_a_reference_that_is_not_there_is_reported_at_its_option(
     project: Project, bob: User, config: JobConfig, client_for: Callable[..., Client]
 ) -> None:
     data = _data(project, config) | {"launch_anyway": "yes", "data.train": "dataset:nothing@1"}
@@ -196,7 +196,7 @@ def test_a_spec_from_the_lab_replaces_only_the_spec(
     assert "Changed from" not in plain
 
 
-def test_a_form_that_comes_back_still_tells_what_was_changed(project: Project, make_run: Any, config: Any) -> None:
+def test_a_form_that_comes_back_still_shows_what_was_changed(project: Project, make_run: Any, config: Any) -> None:
     config.optim.learning_rate = 1e-5
     source, changed = make_run(config=config), config.model_copy(deep=True)
     changed.optim.learning_rate = 3e-4
@@ -291,7 +291,7 @@ def test_the_trainer_is_asked_in_a_process_of_its_own(
     assert "DATABASE_URL" not in preflight.child_environment({})
 
 
-def test_a_finding_is_said_while_the_next_one_is_made(
+def test_a_finding_is_shown_while_the_next_one_is_made(
     config: JobConfig, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
 ) -> None:
     """All of them came at the end, after up to 33 seconds without a sign."""
@@ -361,7 +361,7 @@ def test_preflight_panel(
     assert launch_views  # imported for its URL names
 
 
-def test_a_soft_problem_stands_beside_its_option(
+def test_a_soft_problem_is_shown_at_its_option(
     project: Project, bob: User, config: JobConfig, trainer: list[Check], client_for: Callable[..., Client]
 ) -> None:
     trainer.append(Check("Learning rate", False, "This collapses.", "", False, "optim.learning_rate"))

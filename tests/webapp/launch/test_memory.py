@@ -1,4 +1,4 @@
-"""The memory of a job beside its form: what it depends on, who works it out, what the card and the YAML do."""
+"""The memory of a job next to its form: what it depends on, who works it out, what the card and the YAML do."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def _gpu_worker(name: str, gpu: str, gib: float, **over: Any) -> None:
 
 
 # --- What it depends on ---------------------------------------------------------------------------------------------
-def test_only_what_decides_about_memory_is_asked_anew(project: Project, bob: User) -> None:
+def test_only_what_decides_about_memory_is_asked_again(project: Project, bob: User) -> None:
     first = asked(project, bob, job())
     same = job()
     same.data.train, same.environment.name, same.rewards.spec = "dataset:x@1", "environment:y", "reward:z@1"
@@ -177,7 +177,7 @@ def test_an_answer_is_kept_for_a_day(project: Project, bob: User, counted: Any) 
     assert row.state == "done" and row.answer == ANSWER
     MemoryEstimate.objects.filter(pk=row.pk).update(created_at=timezone.now() - timedelta(hours=25))
     assert asked(project, bob, job()).pk != row.pk
-    assert not MemoryEstimate.objects.filter(pk=row.pk).exists(), "what nobody finds any more is deleted"
+    assert not MemoryEstimate.objects.filter(pk=row.pk).exists(), "what is not found any more is deleted"
 
 
 def test_a_failure_is_tried_again_after_two_minutes(
@@ -234,7 +234,7 @@ def test_a_program_that_says_nothing_is_a_failure(
     assert row.answer["error"]["message"] == "Memory could not be estimated on this server."
 
 
-def test_a_program_that_nobody_waits_for_is_ended(
+def test_a_program_that_no_request_waits_for_is_ended(
     project: Project, bob: User, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _program(tmp_path, monkeypatch, f"echo $$ > {tmp_path}/pid; exec sleep 60")
@@ -318,7 +318,7 @@ def test_the_table_of_before_stays_until_there_is_another(
     assert "data-old" not in client.get(part, {"shown": "x"}).content.decode()
 
 
-def test_what_the_form_has_wrong_is_said(project: Project, bob: User, client_for: Clients) -> None:
+def test_what_the_form_has_wrong_is_reported(project: Project, bob: User, client_for: Clients) -> None:
     data = form_of(project, job(), **{"rollout.num_generations": "1", "run.max_steps": "no number"})
     text = card(client_for(bob), project, data).content.decode()
     assert "a group needs at least 2 rollouts" in text and "whole number" not in text
@@ -329,7 +329,7 @@ def test_what_the_form_has_wrong_is_said(project: Project, bob: User, client_for
     assert not MemoryEstimate.objects.exists()
 
 
-def test_a_base_that_nobody_knows(project: Project, bob: User, client_for: Clients) -> None:
+def test_a_base_that_is_not_known(project: Project, bob: User, client_for: Clients) -> None:
     text = card(client_for(bob), project, form_of(project, job(source="acme/mystery-9b"))).content.decode()
     assert (
         "The shape of acme/mystery-9b is not known here" in text and reverse("model-new", args=[project.slug]) in text
@@ -369,7 +369,7 @@ def test_strangers_and_anonymous(project: Project, charlie: User, rita: User, cl
 
 
 # --- YAML -----------------------------------------------------------------------------------------------------------
-def test_a_yaml_text_is_judged_and_changed_where_it_stands(
+def test_a_yaml_text_is_judged_and_changed_in_place(
     project: Project, bob: User, client_for: Clients, counted: Any
 ) -> None:
     client = client_for(bob)
@@ -385,7 +385,7 @@ def test_a_yaml_text_is_judged_and_changed_where_it_stands(
     assert "Line 3: LoRA rank" in wrong
 
 
-def test_a_change_that_a_stage_hides_is_only_told(
+def test_a_change_that_a_stage_hides_is_only_reported(
     project: Project, bob: User, client_for: Clients, counted: Any
 ) -> None:
     stages = [

@@ -1,4 +1,4 @@
-"""What presets need is found, made once, and told; viewers are told why they cannot make it."""
+"""What presets need is found, made once, and shown; viewers see why they cannot make it."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_everything_is_made_once_and_step_by_step(project: Project, bob: User, m
     assert counts() == (1, 2, 1, 2, 1)
 
 
-def test_a_failed_order_is_told_and_tried_again_when_asked(project: Project, bob: User) -> None:
+def test_a_failed_order_is_reported_and_tried_again_when_asked(project: Project, bob: User) -> None:
     make(project, bob, TOOLBENCH)
     error = {"message": "The rows became too many.", "hint": "Ask for fewer."}
     DatasetOrder.objects.filter(command="tasks").update(state=OrderState.FAILED, error=error)
@@ -203,11 +203,11 @@ def test_newcomers_are_led_to_a_demo(project: Project, bob: User, client_for: Ca
     assert chosen.context["chosen"].size == "demo" and "Chosen because" not in chosen.content.decode()
     assert 'href="?preset=webshop"' in chosen.content.decode()  # each card opens where it is best to begin
     full = client.get(page, {"preset": "toolbench", "size": "full"}).content.decode()
-    assert 'href="?preset=webshop&amp;size=full"' in full  # until somebody has asked for a size
+    assert 'href="?preset=webshop&amp;size=full"' in full  # until a size was asked for
     assert client.get(page, {"preset": "bfcl-stage-2"}).context["chosen"].size == "full"
 
 
-def test_a_demo_makes_its_own_world_beside_the_test_size(project: Project, bob: User) -> None:
+def test_a_demo_makes_its_own_world_next_to_the_test_size(project: Project, bob: User) -> None:
     webshop = presets()["webshop"]
     for size in ("test", "demo"):
         needs_module.needs_make(project=project, user=bob, preset=webshop, size=size)  # type: ignore[arg-type]

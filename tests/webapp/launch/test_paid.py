@@ -45,7 +45,7 @@ def test_a_reward_that_does_not_pay_for_the_outcome_is_remarked(
 ) -> None:
     data, place = make_dataset(), make_environment(name="arena")
     title = "What is rewarded"
-    assert said(project, data, place) == [(title, "grave", UNPAID)]  # rows that nobody can judge: form alone
+    assert said(project, data, place) == [(title, "grave", UNPAID)]  # rows that cannot be judged: form alone
     assert said(project, make_dataset(lines=ROWS), place) == []
     assert said(project, data, place, rewards=components(0.0, 1.0)) == [(title, "grave", UNPAID)]
     assert said(project, data, place, rewards=components(0.3, 0.7)) == [(title, "grave", OUTRANKED)]
@@ -78,7 +78,7 @@ def test_each_stage_is_looked_at_by_itself(
         ),
     ],
 )
-def test_the_check_says_what_stands_in_place_of_a_spec(
+def test_the_check_says_what_replaces_a_spec(
     project: Project, make_dataset: Any, make_environment: Any, rows: Any, place: bool, counts: str
 ) -> None:
     options = {
@@ -86,8 +86,8 @@ def test_the_check_says_what_stands_in_place_of_a_spec(
         "data": {"train": make_dataset(lines=rows).reference},
         "environment": {"name": make_environment().reference if place else "none"},
     }
-    for rewards, told in (({}, True), (components(1.0, 0.0), False)):
+    for rewards, reported in (({}, True), (components(1.0, 0.0), False)):
         outcome = preflight(project, JobConfig.model_validate(options | {"rewards": rewards}), full=False)
         (found,) = [check for check in outcome.checks if check.title == "Rewards"]
-        assert found.ok and found.message.startswith(counts) is told, found.message
-        assert told or found.message == "1 components can be scored."
+        assert found.ok and found.message.startswith(counts) is reported, found.message
+        assert reported or found.message == "1 components can be scored."

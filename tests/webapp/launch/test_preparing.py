@@ -1,4 +1,4 @@
-"""A preset is made ready, and launched if asked, while nobody looks."""
+"""A preset is made ready, and launched if asked, while no page is open."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_who_lost_the_right_launches_nothing(project: Project, bob: User, checke
     assert item.note == "The person who asked for this may no longer change the project." and Run.objects.count() == 0
 
 
-def test_it_does_not_wait_for_ever(project: Project, bob: User) -> None:
+def test_it_does_not_wait_without_end(project: Project, bob: User) -> None:
     item = begin(project, bob, TOOLBENCH)
     Preparation.objects.update(created_at=timezone.now() - timedelta(hours=25))
     look_all()
@@ -137,7 +137,7 @@ def test_it_does_not_wait_for_ever(project: Project, bob: User) -> None:
     assert (item.state, item.note) == ("failed", "It was not ready within a day.")
 
 
-def test_one_worker_at_a_time_and_none_for_ever(project: Project, bob: User, checked: list[Check]) -> None:
+def test_one_worker_at_a_time_and_none_without_end(project: Project, bob: User, checked: list[Check]) -> None:
     item = begin(project, bob, SFT)
     Preparation.objects.update(token="another")
     look_all()
@@ -240,7 +240,7 @@ def test_who_watches_is_led_to_the_run(
         assert "/runs/new/" in answer["HX-Redirect"]
 
 
-def test_once_all_is_there_nobody_waits_for_the_next_look(
+def test_once_all_is_there_no_run_waits_for_the_next_look(
     project: Project, bob: User, client_for: Callable[..., Client]
 ) -> None:
     """The form is filled as soon as it can be, and is not loaded again under the hands of who fills in the rest."""

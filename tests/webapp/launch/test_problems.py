@@ -1,4 +1,4 @@
-"""What is wrong with an option stands beside that option, wherever it was found out.
+"""What is wrong with an option is shown at that option, wherever it was found.
 
 Sentences used to begin with their option, and eight places took them apart again, each in its own way.
 """
@@ -57,7 +57,7 @@ def test_the_line_of_a_nested_option_is_found() -> None:
 
 
 @pytest.mark.django_db
-def test_a_form_shows_it_beside_the_option_or_beside_what_holds_it(project: Project) -> None:
+def test_a_form_shows_it_at_the_option_or_at_what_holds_it(project: Project) -> None:
     form = RunForm({"name": "x", "kind": "grpo"}, project=project)
     form.is_valid()
     form.place("data.train", "there is none: upload one.")

@@ -1,4 +1,4 @@
-"""A child that goes on from a chosen checkpoint of its parent, with other options."""
+"""A child that continues from a chosen checkpoint of its parent, with other options."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ SSE = "text/event-stream"
 
 @pytest.fixture(autouse=True)
 def rhythm(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Short rhythms, and nobody waits any more at the end."""
+    """Short rhythms, and no one waits any more at the end."""
     for name, seconds in {"LOOK_S": 0.3, "GATHER_S": 0.05, "RECHECK_S": 0.3, "BEAT_S": 0.5}.items():
         monkeypatch.setattr(waiting, name, seconds)
     yield

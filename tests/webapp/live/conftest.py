@@ -47,7 +47,7 @@ def points_of(curves: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 class Tab:
-    """What a browser keeps: rows by their identity, the last word wins. Docs/live.md tells the same rules."""
+    """What a browser keeps: rows by their identity, the last word wins. Docs/live.md has the same rules."""
 
     def __init__(self) -> None:
         self.seq, self.run, self.frames = -1, {}, []

@@ -1,7 +1,7 @@
-"""Whatever a socket waits for ends when the socket does, at whatever moment that is.
+"""All that a socket waits for ends when the socket does, at any moment.
 
-Python 3.11's ``asyncio.wait_for`` swallows a cancellation that comes as what it waits for ends: whoever was cancelled
-goes on. It is banned from the product (pyproject.toml), and redis-py must not use it for the channel layer.
+Python 3.11's ``asyncio.wait_for`` swallows a cancellation that comes as what it waits for ends: the cancelled task
+continues. It is banned from the product (pyproject.toml), and redis-py must not use it for the channel layer.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ async def test_a_viewer_may_watch_and_a_stranger_may_not(watched: Watched, rita:
 async def test_a_foreign_origin_and_an_anonymous_browser_are_refused(
     watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of those refused, nobody makes us listen at Redis."""
+    """Of those refused, none makes us listen at Redis."""
     heard = Mock(wraps=RedisChannelLayer.receive)
     monkeypatch.setattr(RedisChannelLayer, "receive", heard)
 
@@ -111,7 +111,7 @@ async def test_the_twenty_first_socket_is_one_too_many(watched: Watched, alice: 
     await (await _open(watched, alice)).disconnect()
 
 
-async def test_one_socket_too_many_in_all_is_told_to_come_later(
+async def test_one_socket_too_many_in_all_is_asked_to_come_later(
     watched: Watched, alice: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They have a limit of their own. It is accepted first: a browser learns no code of a socket that never was."""
@@ -278,7 +278,7 @@ async def test_a_lost_nudge_costs_one_look(watched: Watched, alice: Any, monkeyp
     await socket.disconnect()
 
 
-async def test_a_database_that_is_away_is_said(watched: Watched, alice: Any, monkeypatch: Any) -> None:
+async def test_a_database_that_is_away_is_reported(watched: Watched, alice: Any, monkeypatch: Any) -> None:
     socket = await _open(watched, alice)
     await socket.frame()
     real = feed.run_read

@@ -1,4 +1,4 @@
-"""The first frame of a long run was 3.35 MB, and each tab read it anew."""
+"""The first frame of a long run was 3.35 MB, and each tab read it again."""
 
 from __future__ import annotations
 
@@ -199,7 +199,7 @@ async def test_a_first_frame_is_never_older_than_its_page(watched: Watched, monk
     found = await feed.feed().first(watched.run.pk, None, newest)
     assert before.seq < newest == found.seq and json.loads(found.texts[0])["seq"] == newest
     assert await feed.feed().first(watched.run.pk, None, newest) is found  # shared again
-    assert (await feed.feed().first(watched.run.pk, None, 10**18)).seq == newest  # a number that nobody has given
+    assert (await feed.feed().first(watched.run.pk, None, 10**18)).seq == newest  # a number that was never given
 
 
 async def test_the_snapshot_of_a_run_that_has_ended_is_kept_until_it_changes(watched: Watched) -> None:
@@ -215,7 +215,7 @@ async def test_the_snapshot_of_a_run_that_has_ended_is_kept_until_it_changes(wat
     assert await feed.feed().first(watched.run.pk, None, found.seq + 1) is not found  # its page was made of a later one
 
 
-async def test_an_answer_is_never_older_than_what_the_tab_was_told(watched: Watched) -> None:
+async def test_an_answer_is_never_older_than_what_the_tab_was_sent(watched: Watched) -> None:
     """A shared answer that another tab made before this tab's last change would lose what lies between."""
     await in_db(watched.step)(1)
     before = await feed.feed().curves(watched.run.pk, ("reward",), 0)

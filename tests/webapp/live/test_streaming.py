@@ -33,7 +33,7 @@ def _events(text: str) -> list[dict[str, str]]:
     return found
 
 
-async def test_a_stream_tells_what_happens_until_the_run_has_ended(watched: Watched, rita: User) -> None:
+async def test_a_stream_sends_what_happens_until_the_run_has_ended(watched: Watched, rita: User) -> None:
     await say(watched, "before")
     call = await (await make(watched.run, "", rita, accept=SSE)).ask()
     await call.until("before")
@@ -47,12 +47,12 @@ async def test_a_stream_tells_what_happens_until_the_run_has_ended(watched: Watc
     while call.open:
         await call.take()
     await call.wait(5)
-    told = _events(call.text)
+    events = _events(call.text)
     rows = [row async for row in RunEvent.objects.filter(run=watched.run).order_by("seq")]
-    assert [event["id"] for event in told[:-1]] == [str(row.seq) for row in rows]
-    assert [json.loads(event["data"])["payload"] for event in told[:-1]] == [row.payload for row in rows]
-    assert set(json.loads(told[0]["data"])) == documented("EventView") and "event" not in told[0]
-    assert told[-1]["event"] == "ended" and json.loads(told[-1]["data"])["state"] == "succeeded"
+    assert [event["id"] for event in events[:-1]] == [str(row.seq) for row in rows]
+    assert [json.loads(event["data"])["payload"] for event in events[:-1]] == [row.payload for row in rows]
+    assert set(json.loads(events[0]["data"])) == documented("EventView") and "event" not in events[0]
+    assert events[-1]["event"] == "ended" and json.loads(events[-1]["data"])["state"] == "succeeded"
 
 
 async def test_a_stream_is_as_quiet_whatever_step_is_known(watched: Watched, rita: User) -> None:
@@ -64,7 +64,7 @@ async def test_a_stream_is_as_quiet_whatever_step_is_known(watched: Watched, rit
     await call.leave()
 
 
-async def test_who_was_cut_off_goes_on_from_the_last_id(watched: Watched, rita: User) -> None:
+async def test_a_client_that_was_cut_off_continues_from_the_last_id(watched: Watched, rita: User) -> None:
     await say(watched, "one", "two", "three")
     rows = [row async for row in RunEvent.objects.filter(run=watched.run).order_by("seq")]
     call = await (await make(watched.run, "after=0", rita, accept=SSE, last_event_id=str(rows[-2].seq))).ask()
@@ -91,7 +91,7 @@ async def test_a_stream_is_closed_for_whom_may_not_see_the_run_any_more(watched:
 async def test_a_stream_ends_while_the_database_is_away(
     watched: Watched, rita: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its reader connects again, and is told by a status how things are."""
+    """Its reader connects again, and learns the state from a status."""
     call = await (await make(watched.run, "", rita, accept=SSE)).ask()
     await call.until("id: ")
     monkeypatch.setattr(feed, "run_read", Mock(side_effect=AWAY))

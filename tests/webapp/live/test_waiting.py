@@ -133,7 +133,7 @@ async def test_a_revoked_token_ends_the_wait(watched: Watched, rita: User) -> No
     assert found["message"].startswith("This API token has ended:") and found["request_id"]
 
 
-async def test_nothing_is_told_to_whom_lost_the_project_meanwhile(
+async def test_nothing_is_sent_to_people_who_lost_the_project_meanwhile(
     watched: Watched, rita: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(waiting, "RECHECK_S", 60.0)
@@ -197,7 +197,7 @@ async def test_all_together_wait_a_bounded_number_of_times(
     await first.leave()
 
 
-async def test_whoever_hangs_up_takes_the_ear_along(watched: Watched, rita: User) -> None:
+async def test_a_client_that_hangs_up_ends_its_listener(watched: Watched, rita: User) -> None:
     calls = [await make(watched.run, "wait=30", rita, accept=accept) for accept in (SSE, SSE)]
     await all_wait(*calls)
     assert watched.run.pk in feed.feed()._ears
@@ -233,7 +233,7 @@ AWAY, FAULT = OperationalError("terminating connection"), RuntimeError("a fault 
 @pytest.mark.parametrize(
     ("error", "status", "code", "after"), [(AWAY, 503, "unavailable", "5"), (FAULT, 500, "internal", None)]
 )
-async def test_what_goes_wrong_while_somebody_waits_is_told(
+async def test_what_goes_wrong_while_a_client_waits_is_reported(
     watched: Watched,
     rita: User,
     monkeypatch: pytest.MonkeyPatch,

@@ -17,9 +17,9 @@ print(gc.isenabled() and frozen > 50_000, "webapp.api.urls" in sys.modules, hand
 
 
 def test_a_collection_of_garbage_does_not_walk_what_is_loaded(tmp_path: Path) -> None:
-    """It took 130 ms, in which nobody was answered."""
+    """It took 130 ms, in which no request was answered."""
     surroundings = os.environ | {"TILTYARD_DATA_DIR": str(tmp_path), "DJANGO_SETTINGS_MODULE": "webapp.settings"}
-    told = subprocess.run(
+    done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", ASKED], env=surroundings, capture_output=True, text=True, timeout=60
     )
-    assert (told.stdout.split(), told.returncode) == (["True", "True", "webapp.common.serving", "True"], 0), told.stderr
+    assert (done.stdout.split(), done.returncode) == (["True", "True", "webapp.common.serving", "True"], 0), done.stderr

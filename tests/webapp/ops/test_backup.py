@@ -87,7 +87,7 @@ def test_a_file_that_grows_or_shrinks_while_it_is_read_is_whole_lines(
 
 
 def later(add: Callable[..., None], path: Path, text: str) -> Callable[..., None]:
-    """The same, after somebody has written to the file."""
+    """The same, after the file was written to."""
 
     def added(*args: Any) -> None:
         path.write_text(text)
@@ -256,7 +256,7 @@ def test_what_cannot_be_restored_leaves_all_as_it_was(site: Path, copy: dict[str
 
 
 def test_files_go_again_where_the_database_refuses(site: Path, copy: dict[str, str], tmp_path: Path) -> None:
-    """A type that stands where a table shall stand: the folder was moved in already, and half of the tables made."""
+    """A type that is where a table shall be: the folder was moved in already, and half of the tables made."""
     file, data = tmp_path / "tiltyard.tar", tmp_path / "copy"
     manage(make_child_env(), "backup", str(file))
     with psycopg.connect(copy["DATABASE_URL"], autocommit=True) as connection:
@@ -267,7 +267,7 @@ def test_files_go_again_where_the_database_refuses(site: Path, copy: dict[str, s
     assert left == [] and rows(copy, "SELECT count(*) FROM pg_tables WHERE schemaname = 'public'") == [(0,)]
 
 
-def test_what_the_database_names_and_the_folder_lacks_is_said(site: Path, tmp_path: Path) -> None:
+def test_what_the_database_names_and_the_folder_lacks_is_reported(site: Path, tmp_path: Path) -> None:
     attempt = Attempt.objects.get()
     attempt_dir(attempt.run_id, 1).rename(tmp_path / "away")
     said = manage(make_child_env(), "backup", str(tmp_path / "tiltyard.tar"), code=1)

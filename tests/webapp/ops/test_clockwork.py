@@ -98,7 +98,7 @@ def test_a_job_that_does_not_end_delays_no_other(ticking: Callable[..., Clockwor
 
 
 @pytest.mark.parametrize("error", [OperationalError("away"), InternalError("25P03"), ValueError("a fault of ours")])
-def test_whatever_a_job_raises_it_ticks_again(ticking: Callable[..., Clockwork], error: Exception) -> None:
+def test_after_any_error_of_a_job_it_ticks_again(ticking: Callable[..., Clockwork], error: Exception) -> None:
     ticks: list[int] = []
 
     def fail() -> None:

@@ -58,7 +58,7 @@ def fill(folder: Path) -> Path:
 @pytest.mark.slow
 @pytest.mark.chaos
 @pytest.mark.timeout(1200)
-def test_a_full_disk_ends_nothing_and_everything_goes_on_by_itself(disk: Path) -> None:
+def test_a_full_disk_ends_nothing_and_everything_continues_by_itself(disk: Path) -> None:
     one = Upped(disk / "data", free_port(), "--demo")
     try:
         one.wait_ready()

@@ -68,7 +68,7 @@ def test_the_link_is_that_of_the_site_that_runs(
     origins: str,
     printed: str,
 ) -> None:
-    """It once named port 8000, whatever port `up` was told."""
+    """It once named port 8000, whatever port `up` got."""
     settings.DATA_DIR, settings.TRUSTED_ORIGINS = tmp_path, [origins or "http://127.0.0.1:8000"]
     monkeypatch.setenv("TILTYARD_ORIGINS", origins)
     (tmp_path / LOCK_NAME).write_text(written, encoding="utf-8")
@@ -77,7 +77,7 @@ def test_the_link_is_that_of_the_site_that_runs(
         fcntl.flock(file, fcntl.LOCK_EX)
         call_command("login_link", "alice", stdout=output)
     assert output.getvalue().startswith(f"{printed}login/")
-    if written and not origins:  # its lock is free now: it has ended, and its address is nobody's
+    if written and not origins:  # its lock is free now: it has ended, and its address is free
         assert running_address(tmp_path) is None
 
 

@@ -17,7 +17,7 @@ from webapp.ops.management.commands.collect_messages import (
 )
 
 
-def test_python_texts_are_found_wherever_they_stand() -> None:
+def test_python_texts_are_found_wherever_they_are() -> None:
     source = """
 _("one" " long")
 f"{_('inside')}"

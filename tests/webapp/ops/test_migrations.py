@@ -98,14 +98,14 @@ with connection.cursor() as cursor:
     tables = set(connection.introspection.table_names(cursor))
     columns = {column.name for column in connection.introspection.get_table_description(cursor, "runs_run")}
 call_command("migrate", verbosity=0)
-told = {"before": before, "back": back, "again": names(), "tables": sorted(tables), "columns": sorted(columns)}
-print(json.dumps(told))
+found = {"before": before, "back": back, "again": names(), "tables": sorted(tables), "columns": sorted(columns)}
+print(json.dumps(found))
 """
 
 
 @pytest.fixture
 def url() -> Iterator[str]:
-    """A database of its own beside the session's: all migrations are in it already where the session has a template."""
+    """A database of its own next to the session's: all migrations are in it already if the session has a template."""
     ours = os.environ["DATABASE_URL"]
     name = sql.Identifier(DATABASE)
     drop = sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(name)
@@ -123,8 +123,8 @@ def test_the_way_back_to_the_older_release_and_forward_again(url: str) -> None:
     argv = [sys.executable, "-c", SCRIPT, json.dumps(RELEASE)]
     done = subprocess.run(argv, cwd=ROOT, env=env, capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, done.stderr[-3000:]
-    told = json.loads(done.stdout.splitlines()[-1])
-    assert told["before"] == [
+    output = json.loads(done.stdout.splitlines()[-1])
+    assert output["before"] == [
         [["child", "paused", "storage_full"], ["parent", "succeeded", None]],
         [["1/checkpoints/checkpoint-5", 7]],
         [["old-hand"]],
@@ -134,6 +134,6 @@ def test_the_way_back_to_the_older_release_and_forward_again(url: str) -> None:
         [[0, "said 0", 2], [1, "said 1", 3]],
         [[0, 0.0], [1, 0.25]],
     ]
-    assert told["back"] == told["before"] and told["again"] == told["before"]
-    assert not {"held", "parent_id", "removed_at", "resume_step"} & set(told["columns"])
-    assert not {"workers_worker", "removal_removal", "teams_loginthrottle"} & set(told["tables"])
+    assert output["back"] == output["before"] and output["again"] == output["before"]
+    assert not {"held", "parent_id", "removed_at", "resume_step"} & set(output["columns"])
+    assert not {"workers_worker", "removal_removal", "teams_loginthrottle"} & set(output["tables"])

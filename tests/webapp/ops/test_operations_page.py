@@ -1,4 +1,4 @@
-"""The commands of docs/operations.md for a backup and a restore, run as they stand there on the embedded database."""
+"""The commands of docs/operations.md for a backup and a restore, run as they are there on the embedded database."""
 
 from __future__ import annotations
 
@@ -54,6 +54,6 @@ def test_the_page_makes_a_backup_and_restores_it(clone: Path) -> None:
     assert "Restored 0 runs, 0 datasets, 1 people, 0 checkpoints" in said
     assert typed(clone, "new", people) == typed(clone, "old", people) != ""
     assert (clone / "new/identity").read_text() == (clone / "old/identity").read_text()
-    # What `make up` does first: nothing is to be migrated, and nobody is made a second time.
+    # What `make up` does first: nothing is to be migrated, and no person is made a second time.
     typed(clone, "new", f"{PYTHON} database {PYTHON} prepare_site --no-link")
     assert typed(clone, "new", people) == typed(clone, "old", people)

@@ -81,7 +81,7 @@ def test_the_ledger_survives_rubbish(tmp_path: Path) -> None:
     ledger.clear()
 
 
-def test_a_copied_ledger_names_nobody(tmp_path: Path) -> None:
+def test_a_copied_ledger_names_no_process(tmp_path: Path) -> None:
     """What a copy of a data folder remembers are the processes of its original, and they are at work."""
     (original := tmp_path / "original").mkdir()
     with child(SLEEP) as process:
@@ -94,23 +94,23 @@ def test_a_copied_ledger_names_nobody(tmp_path: Path) -> None:
         assert Ledger(tmp_path / "moved" / "processes.json").read() == [one], "it moved with its folder"
 
 
-def test_a_note_that_cannot_be_written_is_told_once_until_one_was(tmp_path: Path) -> None:
-    """Processes come and go, so that what is noted is right for a moment; each time it was told anew."""
+def test_a_note_that_cannot_be_written_is_logged_once_until_one_was(tmp_path: Path) -> None:
+    """Processes come and go, so that what is noted is right for a moment; each time it was logged again."""
     output = io.StringIO()
     up = Up(UpOptions(tmp_path, ROOT), Console(output))
     up._manager = SimpleNamespace(child=SimpleNamespace(pid=os.getpid()))  # type: ignore[assignment]
 
-    def told() -> int:
+    def count() -> int:
         up._note_processes()
         return output.getvalue().count("Running processes continue.")
 
-    assert told() == 0 and len(up.ledger.read()) >= 1
+    assert count() == 0 and len(up.ledger.read()) >= 1
     with read_only(tmp_path):
         for _ in range(2):
             with child(SLEEP):
-                assert told() == 1
-            assert told() == 1, "as it was noted before"
+                assert count() == 1
+            assert count() == 1, "as it was noted before"
     with child(SLEEP):
-        assert told() == 1
+        assert count() == 1
     with read_only(tmp_path):
-        assert told() == 2, "there was a note between"
+        assert count() == 2, "there was a note between"

@@ -20,7 +20,7 @@ READ_ONLY_S = 90.0
 @pytest.mark.slow
 @pytest.mark.chaos
 @pytest.mark.timeout(1200)
-def test_a_folder_that_can_only_be_read_ends_nothing_and_everything_goes_on_by_itself(disk: Path) -> None:
+def test_a_folder_that_can_only_be_read_ends_nothing_and_everything_continues_by_itself(disk: Path) -> None:
     """As a volume that its server gives read-only: what PostgreSQL has open stays writable, all others meet EROFS."""
     one = Upped(disk / "data", free_port(), "--demo")
     address = f"http://127.0.0.1:{one.port}"
@@ -28,11 +28,11 @@ def test_a_folder_that_can_only_be_read_ends_nothing_and_everything_goes_on_by_i
         one.wait_ready()
         one.wait_for(lambda: any(step >= 3 and state == "running" for state, step in runs(one).values()), 600)
         with read_only(disk):
-            until, paused, told = time.monotonic() + READ_ONLY_S, False, False
-            while time.monotonic() < until or not (paused and told):
+            until, paused, reported = time.monotonic() + READ_ONLY_S, False, False
+            while time.monotonic() < until or not (paused and reported):
                 assert one.process.poll() is None, one.output
                 assert httpx.get(f"{address}/login/", timeout=30).status_code == 200
-                told = told or httpx.get(f"{address}/readyz", timeout=30).json()["disk"] is False
+                reported = reported or httpx.get(f"{address}/readyz", timeout=30).json()["disk"] is False
                 paused = paused or any(state == "paused" for state, _step in runs(one).values())
                 assert "failed" not in {state for state, _step in runs(one).values()}, runs(one)
                 assert time.monotonic() < until + 300, (runs(one), one.output)

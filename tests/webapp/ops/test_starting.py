@@ -1,4 +1,4 @@
-"""A program that starts slowly is no fault; one that stands still is."""
+"""A program that starts slowly is no fault; one that makes no progress is."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     return found
 
 
-def test_a_start_is_given_up_where_its_processor_time_stands_still_alone(clock: SimpleNamespace) -> None:
+def test_a_start_is_given_up_only_where_its_processor_time_stays_the_same(clock: SimpleNamespace) -> None:
     """With 120 s on the clock, a busy machine ended everything that had come up."""
     progress = Progress(120, 30)
     for minute in range(1, 20):
@@ -36,7 +36,7 @@ def test_a_start_is_given_up_where_its_processor_time_stands_still_alone(clock: 
     assert progress.stopped(spent_s=0.19)
 
 
-def test_a_slow_start_is_said_once(clock: SimpleNamespace) -> None:
+def test_a_slow_start_is_reported_once(clock: SimpleNamespace) -> None:
     progress = Progress(120, 30)
     clock.now += 29
     assert not progress.slow()
@@ -45,7 +45,7 @@ def test_a_slow_start_is_said_once(clock: SimpleNamespace) -> None:
 
 
 def test_processor_time_is_that_of_all_children() -> None:
-    burn = "import sys, time\nwhile time.process_time() < 0.5: pass\n"  # the kernel tells whole hundredths
+    burn = "import sys, time\nwhile time.process_time() < 0.5: pass\n"  # the kernel counts whole hundredths
     child = f"subprocess.Popen([sys.executable, '-c', {burn + 'sys.stdin.read()'!r}])"
     code = f"import subprocess, sys; child = {child}; input()"
     with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE) as process:

@@ -1,4 +1,4 @@
-"""Sessions and notes of deletions were kept for ever."""
+"""Sessions and notes of deletions were kept without end."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def orphan(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.mark.parametrize("accept", ["text/html", "application/json"])
 @pytest.mark.parametrize("path", ["/", "/p/mill/runs/", "/api/v1/projects"])
-def test_a_database_that_is_away_is_said(orphan: str, path: str, accept: str) -> None:
+def test_a_database_that_is_away_is_reported(orphan: str, path: str, accept: str) -> None:
     headers = {"Cookie": "tiltyard=" + "a" * 32, "Accept": accept}
     with pytest.raises(urllib.error.HTTPError) as answer:
         urllib.request.urlopen(urllib.request.Request(orphan + path, headers=headers), timeout=15)

@@ -87,7 +87,7 @@ def log_in_once(link: str) -> None:
 
 @pytest.fixture
 def up() -> Iterator[Callable[..., Upped]]:
-    """``up()`` starts one on the test's own data folder and port; whatever is left at the end is ended by pid."""
+    """``up()`` starts one on the test's own data folder and port; what is left at the end is ended by pid."""
     folder = Path(tempfile.mkdtemp(prefix="tiltyard-tests-"))
     port, started, seen = free_port(), [], set()
 

@@ -93,7 +93,7 @@ def test_each_program_has_its_own_variables_and_no_others(tmp_path: Path, progra
     assert "TILTYARD_READY_FILE" in known["worker-train"]
 
 
-def test_no_value_stands_on_a_command_line(programs: list[Program]) -> None:
+def test_no_value_is_on_a_command_line(programs: list[Program]) -> None:
     given = dict(os.environ)
     assert not [program.name for program in programs if "canary of" in " ".join(program.command(given))]
 

@@ -111,7 +111,7 @@ def test_the_newest_attempt_of_a_group_is_shown(trained: Make, play: Make) -> No
     assert group_rollouts(run, 1, 9) == []
 
 
-def test_best_and_worst_stand_beside_each_other_and_the_first_difference_is_marked(
+def test_best_and_worst_are_shown_together_and_the_first_difference_is_marked(
     trained: Make, play: Make, rita: User, client_for: Make
 ) -> None:
     run = trained()
@@ -142,7 +142,7 @@ def test_best_and_worst_stand_beside_each_other_and_the_first_difference_is_mark
     assert page_url in text and f"/p/joust/runs/{run.pk}/groups/2/5/" in client.get(page_url).content.decode()
 
 
-def test_broken_calls_stand_side_by_side_as_they_were_written(trained: Make, play: Make) -> None:
+def test_broken_calls_are_side_by_side_as_they_were_written(trained: Make, play: Make) -> None:
     run = trained()
     for index in range(2):
         rollout = play(run, 1, 0, index, talk=[ASKED, CALLED], reward=float(index))
@@ -153,7 +153,7 @@ def test_broken_calls_stand_side_by_side_as_they_were_written(trained: Make, pla
     assert not any(messages[0].calls for messages in found.rows[1].messages), "the text says them already"
 
 
-def test_long_transcripts_stand_side_by_side_in_parts(trained: Make, play: Make) -> None:
+def test_long_transcripts_are_side_by_side_in_parts(trained: Make, play: Make) -> None:
     run = trained()
     for index in range(2):
         play(run, 1, 0, index, talk=[ASKED, *([CALLED, ANSWERED] * 40), SAID if index else WRONG], reward=float(index))

@@ -100,7 +100,7 @@ def test_a_turn_says_why_it_could_not_be_read_as_a_call(rollout: Rollout, rita: 
     assert [turn["parse_error"] for turn in turns] == [None, "It is no <b>JSON</b>.", None, None]
 
 
-def test_a_call_that_could_not_be_read_stands_there_as_it_was_written(
+def test_a_call_that_could_not_be_read_is_shown_as_it_was_written(
     rollout: Rollout, rita: User, client_for: Make
 ) -> None:
     """The turn was once “(empty)”, and only its tokens had the text."""
@@ -139,7 +139,9 @@ def test_what_is_no_part_of_the_answer_is_shown_as_what_it_is(rollout: Rollout, 
     assert "7 more characters" in page(client_for(rita), rollout)
 
 
-def test_the_seconds_of_model_and_environment_are_told_apart(rollout: Rollout, rita: User, client_for: Make) -> None:
+def test_the_seconds_of_model_and_environment_are_shown_separately(
+    rollout: Rollout, rita: User, client_for: Make
+) -> None:
     for number, seconds in enumerate((0.5, 2.0, 1.5, 3.0)):
         Turn.objects.filter(rollout=rollout, number=number).update(seconds=seconds)
     Rollout.objects.filter(pk=rollout.pk).update(seconds=8.0)
@@ -259,7 +261,7 @@ def test_terms_say_what_became_of_a_value(trained: Make, play: Make) -> None:
     assert (scaled.term, scaled.counted) == (0.25, 0.25) and "clipped to 0" in scaled.why and "0 to 1" in scaled.why
 
 
-def test_the_api_tells_a_rollout_with_its_first_turns(
+def test_the_api_returns_a_rollout_with_its_first_turns(
     rollout: Rollout, rita: User, charlie: User, client_for: Make
 ) -> None:
     client = client_for(rita)
@@ -359,10 +361,10 @@ def test_a_rollout_that_was_found_leads_to_its_neighbours_in_the_view(
     listed = f"/p/joust/runs/{rollout.run_id}/rollouts/?outcome=failed&amp;sort=reward"
     assert f'hx-get="{here}/found/{FOUND}"' in text and f'href="{listed}"' in text
     assert "previous and next result" in text
-    beside = page(client, places[1, 3], FOUND, "found/")
+    links = page(client, places[1, 3], FOUND, "found/")
     for key, index in (("found-before", 1), ("found-after", 0)):
         link = f'data-key="{key}"[^>]*href="/p/joust/rollouts/{places[1, index].pk}/{re.escape(FOUND)}"'
-        assert re.search(link, re.sub(r"\s+", " ", beside)), key
+        assert re.search(link, re.sub(r"\s+", " ", links)), key
     last = page(client, places[1, 0], f"{FOUND}&view=tokens", "found/")
     assert 'data-key="found-after"' not in last and f"{FOUND}&amp;view=tokens" in last
 
@@ -377,9 +379,9 @@ def test_the_view_may_be_one_of_the_project(
     assert f"/p/joust/rollouts/?run={rollout.run_id}&amp;run={run.pk}" in page(client_for(rita), rollout, asked)
     listed = list(Rollout.objects.filter(step=3))
     stray = play(trained(name="not asked for"), 3, 1, 0)
-    beside = [page(client_for(rita), item, asked, "found/") for item in listed]
-    assert sum('data-key="found-before"' in text for text in beside) == len(beside) - 1
-    assert not any(str(stray.pk) in text for text in beside)
+    pages = [page(client_for(rita), item, asked, "found/") for item in listed]
+    assert sum('data-key="found-before"' in text for text in pages) == len(pages) - 1
+    assert not any(str(stray.pk) in text for text in pages)
     alone = page(client_for(rita), rollout, "?found=", "found/")
     assert f"/p/joust/runs/{rollout.run_id}/rollouts/?" in alone and str(twin.pk) not in alone
 

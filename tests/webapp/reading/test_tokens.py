@@ -80,7 +80,9 @@ def test_an_advantage_of_each_token(rollout: Rollout, rita: User, client_for: Ma
     assert ask(client_for(rita), rollout)["advantage"] == pytest.approx([1.0, -0.5, 0.0], abs=0.01)
 
 
-def test_strangers_and_nobody_see_none(rollout: Rollout, alice: User, client: Client, client_for: Make) -> None:
+def test_strangers_and_anonymous_visitors_see_none(
+    rollout: Rollout, alice: User, client: Client, client_for: Make
+) -> None:
     keep(rollout)
     path = f"/api/v1/rollouts/{rollout.pk}/tokens"
     stranger = User.objects.create_user("stranger", password="x")
@@ -138,8 +140,8 @@ def test_each_column_says_its_own_flag() -> None:
         prompt=np.array([7], np.uint32), ids=np.arange(4, dtype=np.uint32), flags=flags,
         logprob=column, entropy=-column, ratio=1 - column, advantage=column,
     )  # fmt: skip
-    told = _column_lists(values)
-    assert told["sampled"] == [1, 1, 0, 0] and told["learned"] == [1, 0, 0, 0]
-    assert told["logprob"] == [-0.5, -0.25, None, None]
-    assert told["entropy"] == [0.5, None, None, 1.0] and told["ratio"] == [1.5, None, None, 2.0]
-    assert told["advantage"] == [-0.5, -0.25, 0.0, -1.0]
+    columns = _column_lists(values)
+    assert columns["sampled"] == [1, 1, 0, 0] and columns["learned"] == [1, 0, 0, 0]
+    assert columns["logprob"] == [-0.5, -0.25, None, None]
+    assert columns["entropy"] == [0.5, None, None, 1.0] and columns["ratio"] == [1.5, None, None, 2.0]
+    assert columns["advantage"] == [-0.5, -0.25, 0.0, -1.0]

@@ -1,4 +1,4 @@
-"""The words that earned a reward: what their address answers to whoever asks for too many at once."""
+"""The words that earned a reward: what their address answers to a person who asks for too many at once."""
 
 from __future__ import annotations
 

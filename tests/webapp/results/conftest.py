@@ -103,8 +103,13 @@ def past(
         {"data.train": str(chats.rows_path)},
         step=40,
     )
-    told = {"number": 1, "device": "NVIDIA H200", "versions": {"trl": "1.2.0"}, "resolved": {"model.revision": COMMIT}}
-    RunEvent.objects.create(run=warm, seq=1, kind="attempt", payload=told, at=timezone.now())
+    attempt = {
+        "number": 1,
+        "device": "NVIDIA H200",
+        "versions": {"trl": "1.2.0"},
+        "resolved": {"model.revision": COMMIT},
+    }
+    RunEvent.objects.create(run=warm, seq=1, kind="attempt", payload=attempt, at=timezone.now())
     left = saved(warm, 40)
     grpo = trained(
         "first-grpo",

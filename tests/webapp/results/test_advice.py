@@ -102,7 +102,7 @@ def test_failures_of_the_last_steps_are_to_be_read(ended: Ended) -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "success", "told", "url"),
+    ("code", "success", "advice", "url"),
     [
         ("no_spread", 0.8, "harder", CLONE),
         ("no_spread", 0.5, "refill", f"{CLONE}&change=refill"),
@@ -115,13 +115,15 @@ def test_failures_of_the_last_steps_are_to_be_read(ended: Ended) -> None:
         ("entropy_fall", 0.5, "slower", f"{CLONE}&change=slower"),
     ],
 )
-def test_an_advisory_comes_first_with_what_helps(ended: Ended, code: str, success: float, told: str, url: str) -> None:
+def test_an_advisory_comes_first_with_what_helps(
+    ended: Ended, code: str, success: float, advice: str, url: str
+) -> None:
     run = ended(success=[success] * 10, health=HELD)
     found(run, code)
     first = next(iter(advised(run).values()))
-    assert first.code == told and first.url.startswith(url)
+    assert first.code == advice and first.url.startswith(url)
     Advisory.objects.update(open=False)
-    assert told not in advised(run), "what is over asks for nothing"
+    assert advice not in advised(run), "what is over asks for nothing"
 
 
 def test_a_fall_of_the_entropy_at_full_success_is_no_fault(ended: Ended) -> None:

@@ -123,7 +123,7 @@ def test_the_page_gives_the_card_as_a_file_and_shows_it_when_asked(past: Past, c
 def test_a_download_has_the_card_with_its_hash(
     past: Past, client_for: Any, rita: User, tmp_path: Path, own: bool, settings: Any
 ) -> None:
-    """A trainer's own README tells less than the card; one that a model was registered with is its makers'."""
+    """A trainer's own README says less than the card; one that a model was registered with is its makers'."""
     assert past.model.folder is not None
     (past.model.folder / "README.md").write_text("of the trainer")
     if own:

@@ -31,7 +31,7 @@ def cost_of(run: Run) -> Cost:
     return cost_from(run, taken_by(run).spent)
 
 
-def test_a_tenth_of_the_steps_stands_at_each_end(ended: Ended) -> None:
+def test_a_tenth_of_the_steps_is_at_each_end(ended: Ended) -> None:
     run = ended(success=[0.1, 0.3, *[0.5] * 16, 0.7, 0.9], reward=[1.0, 2.0])
     way = ways_of(run)[SUCCESS]
     assert (way.total, way.part, way.last) == (20, 2, 20)
@@ -90,8 +90,8 @@ def test_what_is_no_number_counts_for_nothing_and_lost_steps_are_not_counted_twi
 
 
 def test_held_out_tasks_decide_which_step_is_best(ended: Ended) -> None:
-    told = {"step": 2, "success": 0.75, "low": 0.6, "high": 0.85}
-    health = {"held_out": {"tasks": 40, "best": told, "newest": told | {"step": 4, "success": 0.5}}}
+    figures = {"step": 2, "success": 0.75, "low": 0.6, "high": 0.85}
+    health = {"held_out": {"tasks": 40, "best": figures, "newest": figures | {"step": 4, "success": 0.5}}}
     run = ended(success=[0.1, 0.2, 0.3, 1.0], health=health)
     near, far = _saved(run, 2), _saved(run, 4)
     best = best_of(run, ways_of(run), [far, near])

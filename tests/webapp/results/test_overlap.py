@@ -208,7 +208,7 @@ def test_a_file_of_just_the_size_is_read_at_once(
     assert rows.identities_of(tmp_path / "none.jsonl") is None
 
 
-def test_what_no_trained_model_plays_was_learned_by_nobody(past: Past) -> None:
+def test_what_no_trained_model_plays_was_learned_by_no_model(past: Past) -> None:
     data = {"data": {"train": str(past.tasks.rows_path)}, "environment": {"url": "http://127.0.0.1:1"}}
     for options in ({"model": {"source": "starter"}}, {"evaluate": {"policy": "empty"}}):
         config = JobConfig.model_validate({"kind": "evaluate"} | data | options)

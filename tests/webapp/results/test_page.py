@@ -81,7 +81,9 @@ def test_what_was_deleted_is_not_made_up(past: Past) -> None:
     assert tuple(nodes[1].facts[0]) == ("Dataset", "arithmetic@3", "")
 
 
-def test_a_run_that_went_on_with_changes_follows_its_parent(past: Past, trained: Any, saved: Any, project: Any) -> None:
+def test_a_run_that_continued_with_changes_follows_its_parent(
+    past: Past, trained: Any, saved: Any, project: Any
+) -> None:
     kept = saved(past.grpo, 30, final=False)
     later = trained(
         "resumed",
@@ -188,9 +190,11 @@ def test_the_headline_is_of_tasks_that_it_was_not_trained_on(
     assert page.count("12 of 12 tasks are in arithmetic@3, which it learned from") == 1
 
 
-@pytest.mark.parametrize(("held_out", "played", "told"), [(0.25, 0.25, False), (0.25, 0.5, True), (0.0, 0.25, True)])
+@pytest.mark.parametrize(
+    ("held_out", "played", "reported"), [(0.25, 0.25, False), (0.25, 0.5, True), (0.0, 0.25, True)]
+)
 def test_rows_that_were_held_out_were_not_trained_on(
-    past: Past, evaluation: Callable[..., Run], held_out: float, played: float, told: bool
+    past: Past, evaluation: Callable[..., Run], held_out: float, played: float, reported: bool
 ) -> None:
     past.grpo.resolved = (past.grpo.resolved or past.grpo.config) | {"evaluate": {"every": 5, "share": held_out}}
     past.grpo.save(update_fields=["resolved"])
@@ -198,7 +202,7 @@ def test_rows_that_were_held_out_were_not_trained_on(
     run.resolved["model"]["source"] = str(past.model.folder)
     run.save(update_fields=["resolved"])
     (score,) = scores(past.model, origins_of(past.model))
-    assert score.trained_on == told
+    assert score.trained_on == reported
 
 
 def test_the_page_of_the_run_calls_nothing_held_out_that_it_learned_from(
@@ -266,10 +270,10 @@ def test_rows_that_the_model_held_out_are_not_remarked(past: Past, project: Proj
         "model": {"source": "run:first-grpo"},
         "data": {"train": past.tasks.reference},
     } | PLAYED
-    for share, told in ((0.25, False), (0.5, True), (0.0, True)):
+    for share, reported in ((0.25, False), (0.5, True), (0.0, True)):
         config = JobConfig.model_validate(options | {"evaluate": {"share": share}})
         checks = preflight(project, config, full=False).checks
-        assert any(check.title == "Tasks" for check in checks) is told, share
+        assert any(check.title == "Tasks" for check in checks) is reported, share
 
 
 def test_an_empty_model_says_what_to_do(project: Project, client_for: Any, bob: User, rita: User) -> None:
@@ -334,7 +338,7 @@ def test_leaderboards_show_the_mark_of_the_model_that_played(
     assert ">production</span>" in run
 
 
-def test_over_the_api_a_model_tells_its_lineage(past: Past, client_for: Any, rita: User, charlie: User) -> None:
+def test_over_the_api_a_model_shows_its_lineage(past: Past, client_for: Any, rita: User, charlie: User) -> None:
     found = client_for(rita).get(f"/api/v1/models/{past.model.pk}").json()
     assert [(node["kind"], node["title"], node["id"]) for node in found["lineage"]] == [
         ("base", "Qwen/Qwen3-0.6B", None),

@@ -42,7 +42,7 @@ def test_a_whole_model(past: Past) -> None:
     assert words[words.index("--chat-template") + 1] == "./tool-caller/chat_template.jinja"
 
 
-def test_an_adapter_beside_a_finished_model(past: Past) -> None:
+def test_an_adapter_next_to_a_finished_model(past: Past) -> None:
     assert past.model.folder is not None
     adapter = past.model.folder.parent / "adapter"
     adapter.mkdir()

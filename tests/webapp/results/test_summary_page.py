@@ -73,7 +73,7 @@ def test_an_ended_run_begins_with_what_came_of_it(learned: Run, client_for: Any,
     assert f"checkpoint={Checkpoint.objects.get(step=12).pk}&change=slower" in card
 
 
-def test_what_the_card_says_stands_nowhere_else(learned: Run, client_for: Any, bob: Any) -> None:
+def test_what_the_card_says_is_nowhere_else(learned: Run, client_for: Any, bob: Any) -> None:
     page = page_of(client_for(bob), learned)
     for once in ("run-evaluate", "run-chat", "run-model", "Register the model"):
         assert page.count(once) <= 1, once
@@ -98,13 +98,13 @@ def test_every_end_has_a_card_and_no_other_state(ended: Ended, client_for: Any, 
     assert ('class="card ended"' in page_of(client_for(bob), run)) == (state in ENDED)
 
 
-def test_the_lab_has_one_button_wherever_it_stands(ended: Ended, client_for: Any, bob: Any) -> None:
+def test_the_lab_has_one_button_wherever_it_is(ended: Ended, client_for: Any, bob: Any) -> None:
     for kind in ("grpo", "evaluate"):
         run = ended(name=kind, kind=kind, reward=[0.1, 0.9])
         assert page_of(client_for(bob), run).count("Open in the lab") == 1, kind
 
 
-def test_evaluate_stands_once_with_and_without_a_held_out_result(learned: Run, client_for: Any, bob: Any) -> None:
+def test_evaluate_is_there_once_with_and_without_a_held_out_result(learned: Run, client_for: Any, bob: Any) -> None:
     assert card_of(page_of(client_for(bob), learned)).count("kind=evaluate") == 1
     Run.objects.filter(pk=learned.pk).update(health={})
     card = card_of(page_of(client_for(bob), learned))
@@ -112,8 +112,8 @@ def test_evaluate_stands_once_with_and_without_a_held_out_result(learned: Run, c
 
 
 def test_a_late_advisory_brings_the_card_with_it(learned: Run, client_for: Any, bob: Any) -> None:
-    told = client_for(bob).get(reverse("run-advisories", args=[learned.project.slug, learned.pk])).content.decode()
-    assert 'id="run-advisories"' in told and 'id="run-summary" hx-swap-oob="true"' in told and "2 open" in told
+    page = client_for(bob).get(reverse("run-advisories", args=[learned.project.slug, learned.pk])).content.decode()
+    assert 'id="run-advisories"' in page and 'id="run-summary" hx-swap-oob="true"' in page and "2 open" in page
 
 
 def test_a_run_that_failed_at_once_says_what_there_is_and_what_to_do(

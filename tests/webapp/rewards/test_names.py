@@ -80,7 +80,7 @@ def test_another_is_added_filled_in_and_saved(
     assert second.components[0]["weight"] == 3.0
 
 
-def test_what_cannot_be_added_is_said(
+def test_what_cannot_be_added_is_reported(
     project: Project, bob: User, spec: RewardSpec, client_for: Callable[..., Client]
 ) -> None:
     address, client = reverse("reward-edit", args=[project.slug, spec.pk]), client_for(bob)

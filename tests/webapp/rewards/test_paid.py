@@ -1,4 +1,4 @@
-"""What is said in red of rewards that pay for form: on the page of a spec, in its form, and beside the run's form."""
+"""Errors in red about rewards that pay for form: on the page of a spec, in its form, and next to the run's form."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_groups_of_other_steps_and_held_out_ones_are_groups_of_their_own(
     assert failures_first(project, spec(coherence=1)) == Ranked(0, 0)
 
 
-def test_what_is_said_has_the_share_and_its_interval(project: Project, make_run: Callable[..., Run]) -> None:
+def test_the_note_has_the_share_and_its_interval(project: Project, make_run: Callable[..., Run]) -> None:
     found = paid_for(project, form_components())
     assert found is not None and found.sentence == UNPAID and "no recorded group shows it" in found.ranked
     recorded(make_run(), GOOD, WRONG, GOOD, GOOD)
@@ -104,10 +104,10 @@ def test_the_form_of_a_run_says_so_while_it_is_filled_in(
     form = make_reward_spec(components=[{"name": "coherence", "weight": 1.0}])
     rows = [{"messages": [{"role": "user", "content": "2 + 2?"}], "answer": {"contains": ["4"]}}]
     chosen, seen = {"train": make_dataset(lines=rows).reference}, {"name": make_environment().reference}
-    for spec, data, told in ((form.reference, chosen, True), (form.reference, {}, True), ("", chosen, False)):
+    for spec, data, reported in ((form.reference, chosen, True), (form.reference, {}, True), ("", chosen, False)):
         options = {"data": data, "environment": seen, "rewards": {"spec": spec}}
         sent = form_of(project, JobConfig.model_validate(options))
         said = client_for(bob).post(reverse("run-memory", args=[project.slug]), sent).content.decode()
-        assert 'id="reward-paid"' in said and (UNPAID in said) is told, (spec, data)
+        assert 'id="reward-paid"' in said and (UNPAID in said) is reported, (spec, data)
     page = client_for(bob).get(reverse("run-new", args=[project.slug])).content.decode()
     assert page.count('id="reward-paid"') == 1

@@ -53,7 +53,7 @@ def _data(place: Any, **over: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_editors_launch_and_nobody_else(
+def test_only_editors_launch(
     page: str,
     project: Project,
     spec: RewardSpec,
@@ -113,7 +113,7 @@ def test_a_test_bed_plays_all_policies_on_exactly_the_tasks_asked_for(
         ({"dataset": "/etc/passwd"}, 422, "Select a valid choice"),
     ],
 )
-def test_bad_input_is_said_beside_its_field(
+def test_bad_input_is_reported_at_its_field(
     over: dict[str, Any],
     status: int,
     text: str,

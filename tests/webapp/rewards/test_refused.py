@@ -1,4 +1,4 @@
-"""Whoever has as much being scored as one person may: what each address answers, and what still works."""
+"""A person who has as much being scored as one may: what each address answers, and what still works."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ REFUSED = "You have reached the limit of scoring for one person; wait a moment."
 
 @pytest.fixture
 def full(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody may have anything scored."""
+    """No person may have anything scored."""
     monkeypatch.setattr(scorers, "_places", Places(jobs_per_person=0))
 
 
@@ -39,12 +39,12 @@ def test_the_api_refuses_in_the_one_shape_and_says_when_to_come_back(
     body = json.dumps({"conversation": json.dumps(TALK)})
     answer = client_for(rita).post(f"/api/v1/rewards/{spec.pk}/try", body, content_type="application/json")
     assert (answer.status_code, answer["Retry-After"]) == (429, str(WAIT_S))
-    told = answer.json()
-    assert set(told) == {"ok", "code", "message", "detail", "request_id"}
-    assert (told["code"], told["message"]) == ("rate_limited", REFUSED)
+    error = answer.json()
+    assert set(error) == {"ok", "code", "message", "detail", "request_id"}
+    assert (error["code"], error["message"]) == ("rate_limited", REFUSED)
 
 
-def test_the_page_says_so_beside_the_box(
+def test_the_page_says_so_next_to_the_box(
     full: None, project: Project, spec: RewardSpec, rita: User, client_for: Callable[..., Client]
 ) -> None:
     address, client = reverse("reward-try", args=[project.slug, spec.pk]), client_for(rita)

@@ -95,7 +95,7 @@ def test_edit_makes_the_next_version_and_no_change_makes_none(
         ({"name": "a/b"}, "Use letters"),
     ],
 )
-def test_wrong_input_is_said_beside_it(
+def test_wrong_input_is_reported_at_its_field(
     over: dict[str, Any], words: str, project: Project, bob: User, client_for: Callable[..., Client]
 ) -> None:
     answer = client_for(bob).post(reverse("reward-new", args=[project.slug]), _data(**over))

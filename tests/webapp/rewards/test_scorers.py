@@ -1,4 +1,4 @@
-"""Jobs in real scoring processes: what is said, what ends them, and what becomes of everybody else."""
+"""Jobs in real scoring processes: what they answer, what ends them, and what becomes of all others."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_each_component_says_its_value_its_words_or_why_not(scorers: Watched) ->
     assert (first["kind"].value, [tuple(span)[:3] for span in first["kind"].spans]) == (1.0, [(1, 5, 11)])
     assert (first["judge"].value, first["judge"].code) == (None, "reward_fault")
     assert "which is not available here" in str(first["judge"].why)
-    assert second["kind"] == Said(), "its value is known, and nobody asked for words"
+    assert second["kind"] == Said(), "its value is known, and its words were not asked for"
     assert values(scorers.ask("a", [SHORT], LONG_S)) == [{"four": 1.0, "five": 0.0}]
     assert [child.pid for child in scorers.used] == [scorers.used[0].pid] * 2, "one process answers both"
 
@@ -139,7 +139,7 @@ def test_a_job_that_is_late_is_killed_and_keeps_what_was_said(scorers: Watched) 
     assert (said["slow29"].value, said["slow29"].code) == (None, "reward_timeout")
     assert str(said["slow29"].why) == "Scoring took longer than 1.5 seconds."
     killed = scorers.used[0].pid
-    assert is_gone(killed), "nothing is left running for nobody"
+    assert is_gone(killed), "nothing is left running without an asker"
     assert values(scorers.ask("a", [SHORT], LONG_S)) == [{"four": 1.0, "five": 0.0}]
     assert scorers.used[1].pid != killed
 
@@ -155,7 +155,7 @@ def test_a_killed_process_names_its_end_and_another_takes_its_place(
     assert values(scorers.ask("a", [SHORT], LONG_S)) == [{"four": 1.0, "five": 0.0}]
 
 
-def test_one_that_was_killed_while_it_waited_costs_nobody_anything(scorers: Watched) -> None:
+def test_one_that_was_killed_while_it_waited_costs_no_asker_anything(scorers: Watched) -> None:
     scorers.ask("a", [SHORT], LONG_S)
     idle = scorers.used[0]
     os.kill(idle.pid, signal.SIGKILL)
@@ -189,7 +189,7 @@ def test_rows_that_are_nested_too_deeply_are_refused_and_deep_ones_are_not(score
     assert str(said["four"].why) == "This JSON is nested too deeply."
 
 
-def test_a_stranger_is_answered_while_somebody_fills_the_line(scorers: Watched, threads: ThreadPoolExecutor) -> None:
+def test_a_stranger_is_answered_while_one_person_fills_the_line(scorers: Watched, threads: ThreadPoolExecutor) -> None:
     def tried() -> Future[Answers]:
         return threads.submit(scorers.ask, "viewer", [HANGS], LONG_S)
 
@@ -232,11 +232,11 @@ def test_a_job_ends_when_its_asker_hangs_up_and_not_the_next_one_of_its_process(
     assert answers[0][0]["slow29"].value is None and is_gone(scorers.used[0].pid)
     async_to_sync(_request)(application(SHORT), lambda: len(scorers.used) == 2 and scorers.used[1] in scorers._idle)
     assert values(answers[1]) == [{"four": 1.0, "five": 0.0}]
-    assert scorers.used[1].alive, "who hangs up after the answer ends nobody's process"
+    assert scorers.used[1].alive, "who hangs up after the answer ends no process of others"
 
 
-def test_without_a_request_nobody_leaves() -> None:
-    when_asker_leaves(lambda: pytest.fail("nobody asked"))
+def test_without_a_request_no_asker_leaves() -> None:
+    when_asker_leaves(lambda: pytest.fail("no asker here"))
 
 
 def test_the_kernel_ends_what_uses_more_processor_time_than_its_job_may() -> None:

@@ -25,7 +25,7 @@ class Line:
         self._pool = ThreadPoolExecutor(20)
 
     def wants(self, name: str, turn: Turn | None = None) -> tuple[Callable[[], None], Future[bool]]:
-        """Somebody stands in line now; the first ends the job, the second tells whether there was a place."""
+        """A person is in line now; the first ends the job, the second says whether there was a place."""
         person, over = name[0], threading.Event()
         before = self._waiting(person)
 
@@ -93,7 +93,7 @@ def test_the_fifth_job_of_a_person_is_refused_and_the_fourth_and_a_stranger_are_
     assert again.result(LONG_S)
 
 
-def test_who_leaves_the_line_takes_no_place_and_costs_nobody_theirs(line: Line) -> None:
+def test_an_asker_who_leaves_the_line_takes_no_place_of_others(line: Line) -> None:
     turn = Turn()
     end_first, _first = line.wants("a1")
     _end, left = line.wants("a2", turn)

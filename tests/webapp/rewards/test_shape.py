@@ -1,4 +1,4 @@
-"""What shapes a component's value: edited in the form, told on the page and in the history."""
+"""What shapes a component's value: edited in the form, shown on the page and in the history."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def spec(project: Project, bob: User) -> RewardSpec:
 
 
 def sent(answer: Any) -> dict[str, Any]:
-    """What a browser sends for the form of this page, as it stands."""
+    """What a browser sends for the form of this page, unchanged."""
     form = answer.context["form"]
     fields = [form[name] for name in form.fields]
     data: dict[str, Any] = {}
@@ -131,7 +131,7 @@ def test_a_shape_is_changed_taken_away_and_refused(
     assert "the lower bound is above the upper one" in page and "check the shaping of its value" in page
 
 
-def test_the_page_tells_all_of_it(
+def test_the_page_shows_all_of_it(
     project: Project, rita: User, client_for: Callable[..., Client], spec: RewardSpec
 ) -> None:
     coherence, answer = parts_of(spec)

@@ -73,7 +73,7 @@ def bfcl_episode(name: str, steps: Iterable[StepRequest], limit: int = 60) -> Ep
 
 @pytest.fixture(scope="module")
 def bfcl() -> list[list[Episode]]:
-    """Six tasks: solved, begun and given up after the first turn, ``ls`` for ever, and answers without a call."""
+    """Six tasks: solved, begun and given up after the first turn, ``ls`` without end, and answers without a call."""
     if importlib.util.find_spec("bfcl_eval") is None:
         pytest.skip("bfcl-eval is not installed")
     from envs.bfcl.application import ANSWER, gold_steps
@@ -95,8 +95,8 @@ def bfcl() -> list[list[Episode]]:
     return groups
 
 
-def test_ls_for_ever_is_paid_by_the_stage_1_reward_and_not_by_success(tmp_path: Path, bfcl: Any) -> None:
-    """As the paper's first stage scores it, and whoever is said to have played."""
+def test_endless_ls_is_paid_by_the_stage_1_reward_and_not_by_success(tmp_path: Path, bfcl: Any) -> None:
+    """As the paper's first stage scores it, for any policy that is named."""
     for number, policies in enumerate(((), ("", "", "one_tool"))):
         folder = tmp_path / str(number)
         alarm = found(folder / "a", bfcl, spec(bfcl_stage_1=1), policies)["looping_pays"]
@@ -143,7 +143,7 @@ def test_a_bonus_for_each_token_outweighs_the_outcome_and_grows_with_length(tmp_
 
 
 def test_shaping_that_spreads_wider_than_the_outcome_is_worth(tmp_path: Path) -> None:
-    """Nobody solves anything, so no group can show it: the range does."""
+    """None solves anything, so no group can show it: the range does."""
     rng = random.Random(5)
     groups = [[toolbench_episode(rng, solved=False) for _index in range(6)] for _group in range(4)]
     loud = [*spec(task_success=0.1), RewardComponent(name="toolbench_function_call", weight=1)]
@@ -153,7 +153,7 @@ def test_shaping_that_spreads_wider_than_the_outcome_is_worth(tmp_path: Path) ->
 
 
 # --- The quiet ones ---------------------------------------------------------------------------------------------------
-def test_degenerate_policies_are_held_against_the_ceiling_where_nobody_else_played(tmp_path: Path) -> None:
+def test_degenerate_policies_are_held_against_the_ceiling_where_no_other_played(tmp_path: Path) -> None:
     begs = [[played("q", says("please"), env_reward=0.0) for _index in range(2)] for _group in range(4)]
     paid, unpaid = spec(task_success=0.1, coherence=0.9), spec(task_success=1)
     assert ceiling(paid) == 1.0
@@ -164,8 +164,8 @@ def test_degenerate_policies_are_held_against_the_ceiling_where_nobody_else_play
     assert "looping_pays" not in found(tmp_path / "c", begs, unpaid, names)
 
 
-@pytest.mark.parametrize(("weight", "told"), [(0.0, True), (0.01, True), (0.1, False)])
-def test_a_reward_that_pays_nothing_for_the_outcome(tmp_path: Path, weight: float, told: bool) -> None:
+@pytest.mark.parametrize(("weight", "reported"), [(0.0, True), (0.01, True), (0.1, False)])
+def test_a_reward_that_pays_nothing_for_the_outcome(tmp_path: Path, weight: float, reported: bool) -> None:
     """Form differs as much among those who did the task as among those who did not: from 0 to 0.6."""
     texts = ["", "a" * 300, "", "a" * 300]
     groups = [
@@ -174,8 +174,8 @@ def test_a_reward_that_pays_nothing_for_the_outcome(tmp_path: Path, weight: floa
     ]
     form = RewardComponent.model_validate({"name": "length_budget", "weight": 0.6, "params": {"min_chars": 300}})
     alarms = found(tmp_path, groups, [*spec(task_success=weight), form])
-    assert ("outcome_unpaid" in alarms) is told
-    if told:
+    assert ("outcome_unpaid" in alarms) is reported
+    if reported:
         alarm = alarms["outcome_unpaid"]
         assert (alarm.severity, alarm.component) == ("stop", "length_budget")
         assert alarm.figures["groups"] == 3 and alarm.figures["gain"] == pytest.approx(weight)

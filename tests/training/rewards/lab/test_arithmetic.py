@@ -180,7 +180,7 @@ def test_groups_ranks_and_figures_by_value(tmp_path: Path) -> None:
     assert sum(histogram(other)["counts"]) == 5
 
 
-def test_one_component_missing_excludes_and_nobody_counting_excludes(tmp_path: Path) -> None:
+def test_one_component_missing_excludes_and_no_counting_component_excludes(tmp_path: Path) -> None:
     table = made(tmp_path, 3, 1, dead=0.0)
     spec = [
         RewardComponent(name="a", weight=1, categories=["G1", "G2"]),

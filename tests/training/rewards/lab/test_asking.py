@@ -1,4 +1,4 @@
-"""Judges over recorded rollouts: asked only on request, several at once, and not for ever where they fail."""
+"""Judges over recorded rollouts: asked only on request, several at once, and not without end where they fail."""
 
 from __future__ import annotations
 
@@ -57,10 +57,10 @@ def test_a_judge_is_asked_only_on_request(folder: Path, judge: Judge) -> None:
 def test_as_many_are_asked_at_once_as_it_allows_and_each_gets_its_own_mark(folder: Path, judge: Judge) -> None:
     judge.delay_s = 0.03
     item = judged(judge, concurrency=4)
-    told: list[tuple[int, int]] = []
-    score_set(folder, [item], lambda done, total: told.append((done, total)), ask=True)
+    progress: list[tuple[int, int]] = []
+    score_set(folder, [item], lambda done, total: progress.append((done, total)), ask=True)
     assert 2 <= judge.most <= 4
-    assert {total for _done, total in told} <= {COUNT} and told == sorted(told)
+    assert {total for _done, total in progress} <= {COUNT} and progress == sorted(progress)
     table, found = column(folder, item)
     assert (found.code == KNOWN).all() and table.size == COUNT
 
@@ -88,7 +88,7 @@ def test_one_that_always_fails_is_given_up(folder: Path, judge: Judge) -> None:
     assert (column(folder, LENGTH)[1].code == KNOWN).all()
 
 
-def test_a_mark_in_between_begins_the_count_anew(folder: Path, judge: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mark_in_between_begins_the_count_again(folder: Path, judge: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scoring, "GIVE_UP_AFTER", 3)
     judge.statuses = [500, 500, 200] * COUNT
     score_set(folder, [judged(judge, concurrency=1)], ask=True)
@@ -103,7 +103,7 @@ def test_components_that_differ_in_their_categories_share_a_column(folder: Path)
     assert (column(folder, LENGTH)[1].code == KNOWN).all()
 
 
-def test_what_one_category_lacks_is_computed_beside_what_is_known(folder: Path) -> None:
+def test_what_one_category_lacks_is_computed_with_what_is_known(folder: Path) -> None:
     of_a = LENGTH.model_copy(update={"categories": ["a"]})
     score_set(folder, [of_a])
     assert (column(folder, of_a)[1].code == KNOWN).sum() == COUNT // 2

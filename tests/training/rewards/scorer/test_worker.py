@@ -75,10 +75,10 @@ def test_code_of_a_team_is_asked_only_where_that_is_wanted() -> None:
 
 def test_the_wire_keeps_what_json_of_others_would_lose() -> None:
     row = {"odd": float("nan"), "text": "\ud800", "big": 2**70}
-    told = Message(role="assistant", content="x\ud800\n")
-    asked = Asked(episode=Episode([told], 0, row=row, env_parts={"a": 0.5}, tokens=3), components=[])
+    message = Message(role="assistant", content="x\ud800\n")
+    asked = Asked(episode=Episode([message], 0, row=row, env_parts={"a": 0.5}, tokens=3), components=[])
     (read,) = job_of(job_line(Job(asked=[asked], cpu_s=1))).asked
-    assert read.episode.messages == [told] and read.episode.row.pop("odd") != read.episode.row
+    assert read.episode.messages == [message] and read.episode.row.pop("odd") != read.episode.row
     assert read.episode.row == {"text": "\ud800", "big": 2**70}
     assert (read.episode.env_parts, read.episode.tokens) == ({"a": 0.5}, 3)
     why = sentence("{n} of {all}", n=2, all="x")

@@ -1,4 +1,4 @@
-"""Whether an installation is well: the clockwork, what waits, and what monitors are told."""
+"""Whether an installation is well: the clockwork, what waits, and what monitors get."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture(autouse=True)
-def asked_anew() -> None:
+def no_kept_answer() -> None:
     cache.delete("readyz")
 
 
@@ -42,17 +42,17 @@ def test_an_installation_whose_clockwork_is_late_is_not_ready(client: Client, ag
     assert age_s is None if ago_s is None else ago_s <= age_s < ago_s + 2
 
 
-def test_what_monitors_are_told(client: Client, project: Project, settings: Any) -> None:
-    """Without a login: states and counts, nobody's names."""
+def test_what_monitors_get(client: Client, project: Project, settings: Any) -> None:
+    """Without a login: states and counts, no names."""
     settings.POOLS = {"short": 3, "long": 2}
     looked(1)
     RunImport.objects.create(project=project, name="secret plan")
     answer = client.get("/readyz")
     assert answer.headers["Cache-Control"].startswith("max-age=0, no-cache")
-    told = answer.json()
-    assert set(told) == {"ok", "database", "broker", "disk", "clock_age_seconds", "pools"}
-    assert (told["ok"], told["database"], told["broker"], told["disk"]) == (True, True, True, True)
-    train, endpoint, short, long = told["pools"]
+    state = answer.json()
+    assert set(state) == {"ok", "database", "broker", "disk", "clock_age_seconds", "pools"}
+    assert (state["ok"], state["database"], state["broker"], state["disk"]) == (True, True, True, True)
+    train, endpoint, short, long = state["pools"]
     assert train == {"pool": "train", "places": 0, "at_work": 0, "waiting": 0, "oldest_s": None}
     assert endpoint == {"pool": "endpoint", "places": 0, "at_work": 0, "waiting": 0, "oldest_s": None}
     assert short == {"pool": "short", "places": 3, "at_work": 0, "waiting": 0, "oldest_s": None}
@@ -81,7 +81,7 @@ def test_a_broker_and_a_database_that_are_away(client: Client, settings: Any, mo
     assert client.get("/healthz").status_code == 200
 
 
-def test_whoever_asks_often_gets_the_answer_of_this_second(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_frequent_requests_get_the_answer_of_this_second(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     looked(1)
     asked: list[int] = []
     monkeypatch.setattr(workers, "all_loads", lambda: asked.append(1) or [])

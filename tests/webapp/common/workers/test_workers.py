@@ -114,7 +114,7 @@ def test_a_worker_is_seen_from_its_start_to_its_end(folder: Path, monkeypatch: A
     assert not Worker.objects.exists() and not any(one.name == "worker-beat" for one in threading.enumerate())
 
 
-def test_the_worker_that_has_a_run_stands_in_its_lease(make_run: Any, monkeypatch: Any) -> None:
+def test_the_worker_that_has_a_run_is_named_in_its_lease(make_run: Any, monkeypatch: Any) -> None:
     monkeypatch.setattr("webapp.engine.history._send_message", lambda row: False)
     run = make_run(state=RunState.QUEUED, queued_at=timezone.now())
     monkeypatch.setenv("TILTYARD_WORKER", "train@here")
@@ -207,7 +207,7 @@ def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     beating.gpu.cache_clear()
 
 
-def test_a_worker_tells_the_memory_of_its_gpu(driver: Path) -> None:
+def test_a_worker_reports_the_memory_of_its_gpu(driver: Path) -> None:
     for _ in range(2):
         beating.beat("train-0@one", 77, ["train"])
     row = Worker.objects.get()

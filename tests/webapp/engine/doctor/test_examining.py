@@ -29,7 +29,7 @@ def failed(facts: StepFacts) -> StepFacts:
     return replace(facts, rollouts=tuple(replace(one, success=0.0) for one in facts.rollouts))
 
 
-def told() -> list[tuple[str, int, int, bool]]:
+def advisories() -> list[tuple[str, int, int, bool]]:
     return list(Advisory.objects.order_by("first", "code").values_list("code", "first", "last", "open"))
 
 
@@ -48,10 +48,10 @@ def test_a_run_is_looked_at_as_it_grows_and_a_step_is_whole_once_another_follows
         look()
         look()
         assert Examination.objects.get(run=running).step == end - 1
-        assert told() == expected(steps[: end - 1])
+        assert advisories() == expected(steps[: end - 1])
     Run.objects.filter(pk=running.pk).update(state=RunState.SUCCEEDED, finished_at=timezone.now())
     look()
-    assert told() == expected(steps) and told()[0][:2] == ("shaping_above_outcome", 30)
+    assert advisories() == expected(steps) and advisories()[0][:2] == ("shaping_above_outcome", 30)
     assert list(engine_doctor.waiting()) == []
     shown = Advisory.objects.get(code="shaping_above_outcome").evidence["rollouts"]
     rows = Rollout.objects.filter(run=running, pk__in=[each["id"] for each in shown], step__gte=BEGIN)
@@ -69,10 +69,10 @@ def test_a_long_run_is_seen_in_pieces_by_time_and_nothing_is_missed(
     Run.objects.filter(pk=running.pk).update(state=RunState.SUCCEEDED, finished_at=timezone.now())
     monkeypatch.setattr(engine_doctor, "LOOK_S", seconds)
     assert [engine_doctor.run_look(running.pk) for _piece in pieces] == pieces
-    assert Examination.objects.get().step == STEPS and told() == expected(steps)
+    assert Examination.objects.get().step == STEPS and advisories() == expected(steps)
 
 
-def test_what_is_found_is_told_once_with_its_words(running: Run, record: Any) -> None:
+def test_what_is_found_is_notified_once_with_its_words(running: Run, record: Any) -> None:
     record(running, planted(FAULTS["collapse"]))
     look()
     events = Event.objects.filter(kind="run_advisory")
@@ -94,27 +94,27 @@ def test_what_is_found_is_told_once_with_its_words(running: Run, record: Any) ->
         {"state": RunState.SUCCEEDED, "finished_at": timezone.now() - timedelta(days=2)},
     ],
 )
-def test_nobody_is_told_of_old_and_of_imported_runs(running: Run, record: Any, over: dict[str, Any]) -> None:
+def test_old_and_imported_runs_notify_no_one(running: Run, record: Any, over: dict[str, Any]) -> None:
     record(running, planted(FAULTS["collapse"]))
     Run.objects.filter(pk=running.pk).update(**over)
     look()
-    assert [row[0] for row in told()] == ["collapse"] and not Event.objects.exists()
+    assert [row[0] for row in advisories()] == ["collapse"] and not Event.objects.exists()
 
 
-def test_a_note_is_shown_and_nobody_is_told_of_it(running: Run, record: Any) -> None:
+def test_a_note_is_shown_and_notifies_no_one(running: Run, record: Any) -> None:
     record(running, planted(FAULTS["gradient_spike"]))
     look()
-    assert [row[:2] for row in told()] == [("gradient_spike", 32)] and not Event.objects.exists()
+    assert [row[:2] for row in advisories()] == [("gradient_spike", 32)] and not Event.objects.exists()
 
 
 def test_parts_of_the_reward_are_looked_at_too(running: Run, record: Any) -> None:
     ruled = next(drift.fault for drift in DRIFTS if drift.code == "dominant_part")
     record(running, (replace(ruled(facts), rollouts=()) for facts in long_healthy(steps=110)))
     look()
-    assert [row[:2] for row in told()] == [("dominant_part", 100)]
+    assert [row[:2] for row in advisories()] == [("dominant_part", 100)]
 
 
-def test_a_later_attempt_trains_its_steps_anew(running: Run, record: Any) -> None:
+def test_a_later_attempt_trains_its_steps_again(running: Run, record: Any) -> None:
     steps = list(healthy(steps=40))
     record(running, steps[:35])
     look()
@@ -125,7 +125,7 @@ def test_a_later_attempt_trains_its_steps_anew(running: Run, record: Any) -> Non
     record(running, worse[20:31])
     look()
     assert (Examination.objects.get().step, Examination.objects.get().attempt) == (30, 2)
-    assert told() == [("clip_share", 24, 30, True)]
+    assert advisories() == [("clip_share", 24, 30, True)]
     assert Advisory.objects.get().evidence["curves"][0]["values"][-10:] == [0.4] * 10
 
 
@@ -134,10 +134,10 @@ def test_a_silent_run_stalls(running: Run, record: Any) -> None:
     look()
     Run.objects.filter(pk=running.pk).update(last_step_at=timezone.now() - timedelta(minutes=20))
     look()
-    assert told() == []  # it was looked at a moment ago
+    assert advisories() == []  # it was looked at a moment ago
     Examination.objects.update(looked_at=timezone.now() - timedelta(minutes=2))
     look()
-    assert told() == [("stall", 19, 19, True)]
+    assert advisories() == [("stall", 19, 19, True)]
     look()
     assert Event.objects.filter(facts__code="stall").count() == 1
 
@@ -146,18 +146,18 @@ def test_turns_are_read_for_repeated_calls(running: Run, record: Any) -> None:
     failing = [failed(facts) for facts in healthy(steps=8)]
     record(running, failing, loops=True)
     look()
-    assert ("looping", 5) in [row[:2] for row in told()]
+    assert ("looping", 5) in [row[:2] for row in advisories()]
 
 
-def test_stages_are_told_apart(running: Run, record: Any) -> None:
+def test_stages_are_kept_apart(running: Run, record: Any) -> None:
     stages = [{"stage": 1, "of": 2, "name": "a", "began": 0}, {"stage": 2, "of": 2, "name": "b", "began": BEGIN - 1}]
     Run.objects.filter(pk=running.pk).update(health={"stages": stages})
     record(running, planted(FAULTS["collapse"]))
     look()
-    assert told() == []
+    assert advisories() == []
 
 
-def test_what_cannot_be_read_is_skipped_and_keeps_nobody_else_waiting(
+def test_what_cannot_be_read_is_skipped_and_delays_no_other_run(
     running: Run, record: Any, make_run: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     record(running, healthy(steps=12))
@@ -171,7 +171,7 @@ def test_what_cannot_be_read_is_skipped_and_keeps_nobody_else_waiting(
     assert list(engine_doctor.waiting()) == []
 
 
-def test_a_run_that_somebody_else_looks_at_is_left_to_them(
+def test_a_run_out_of_budget_or_of_another_kind_is_left_out(
     running: Run, record: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     record(running, healthy(steps=12))

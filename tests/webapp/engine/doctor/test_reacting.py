@@ -30,7 +30,7 @@ FAULT = "shaping_above_outcome"  # which is planted at step 28 and found at step
 
 @pytest.fixture
 def saved(running: Run, settings: Any, tmp_path: Path) -> list[Checkpoint]:
-    """Checkpoints of the run, every ten steps, with the final model beside them."""
+    """Checkpoints of the run, every ten steps, with the final model next to them."""
     settings.RUNS_DIR = str(tmp_path)
     return [_saved(running, step) for step in (10, 20, 30, 40)]
 
@@ -65,7 +65,7 @@ def test_the_newest_checkpoint_from_before_it_is_kept(running: Run, record: Any,
     assert "The checkpoint of step 20 is kept." in lines and "A rule of the project pauses the run." not in lines
 
 
-def test_what_a_rule_does_is_told_even_of_a_note(running: Run, record: Any, saved: list[Checkpoint]) -> None:
+def test_what_a_rule_does_is_notified_even_of_a_note(running: Run, record: Any, saved: list[Checkpoint]) -> None:
     begin(running, reactions={"gradient_spike": "keep"})
     record(running, list(planted(FAULTS["gradient_spike"]))[:35])
     look()

@@ -49,7 +49,7 @@ def test_only_what_differs_from_the_defaults_is_kept(project: Project, alice: Us
 
 
 @pytest.mark.parametrize(
-    ("thresholds", "reactions", "field", "told"),
+    ("thresholds", "reactions", "field", "message"),
     [
         ({"clip_share": 1.5}, {}, "clip_share", "It must be at most 1."),
         ({"clip_share": float("nan")}, {}, "clip_share", "It must be"),
@@ -60,11 +60,11 @@ def test_only_what_differs_from_the_defaults_is_kept(project: Project, alice: Us
     ],
 )
 def test_what_cannot_be_is_refused_by_name(
-    project: Project, alice: User, thresholds: Any, reactions: Any, field: str, told: str
+    project: Project, alice: User, thresholds: Any, reactions: Any, field: str, message: str
 ) -> None:
     with pytest.raises(ValidationError) as caught:
         change(project, alice, reactions, **thresholds)
-    assert told in " ".join(caught.value.message_dict[field])
+    assert message in " ".join(caught.value.message_dict[field])
     assert not DoctorRules.objects.exists() and not audited()
 
 
@@ -111,7 +111,7 @@ def test_an_owner_sets_them(project: Project, alice: User, client_for: Clients) 
     assert url(project) in settings
 
 
-def test_a_wrong_figure_is_told_beside_it(project: Project, alice: User, client_for: Clients) -> None:
+def test_a_wrong_figure_is_reported_at_its_field(project: Project, alice: User, client_for: Clients) -> None:
     response = client_for(alice).post(url(project), {"clip_share": "3", "kl_ratio": "1", "reaction-stall": "sing"})
     page = response.content.decode()
     assert response.status_code == 422 and page.count('class="errorlist"') == 3 and 'value="3"' in page

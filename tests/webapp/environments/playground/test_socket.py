@@ -96,7 +96,7 @@ async def test_the_only_slot_is_asked_for_twice_by_who_just_left_it(
     monkeypatch.setattr(play, "open_session", full_at_first)
     assert [(await seat.reset(TASK))["type"] for _number in range(2)] == ["opened", "opened"] and len(asked) == 3
     await seat.ask(type="close")
-    assert (await seat.reset(TASK))["code"] == "environment_full"  # somebody else has it
+    assert (await seat.reset(TASK))["code"] == "environment_full"  # another person has it
 
 
 async def _refused(environment: Environment, user: Any) -> int:
@@ -113,7 +113,7 @@ async def test_two_tabs_of_one_environment_are_one_too_many(
 ) -> None:
     await sit(environment, bob)
     assert await _refused(environment, bob) == 4429
-    await sit(environment, alice)  # somebody else may
+    await sit(environment, alice)  # another person may
     for _number in range(3):
         await sit(await in_db(make_environment)(), bob)
     assert await _refused(await in_db(make_environment)(), bob) == 4429
@@ -213,7 +213,7 @@ async def test_an_environment_that_hangs_meets_its_time_limit(
         assert not problem["state"]["open"]
 
 
-async def test_an_environment_that_dies_mid_episode_is_said(bob: Any, pretend: Any, sit: Sit) -> None:
+async def test_an_environment_that_dies_mid_episode_is_reported(bob: Any, pretend: Any, sit: Sit) -> None:
     async with Pretender(delay_s=0) as server:
         seat = await sit(await in_db(pretend)(server), bob)
         assert (await seat.reset(TASK))["type"] == "opened"

@@ -58,7 +58,7 @@ def test_a_part_of_the_tasks_is_a_board_of_its_own(
     assert "the 25% held out" in client.get(reverse("compare", args=[project.slug])).content.decode()
 
 
-def test_who_has_no_verdict_stands_last(project: Project, evaluation: Evaluation) -> None:
+def test_a_contestant_without_a_verdict_is_last(project: Project, evaluation: Evaluation) -> None:
     evaluation("none", {0: [None], 1: [None]}, **_of("model:none"))
     evaluation("zero", {0: [0], 1: [0]}, **_of("model:zero"))
     (board,) = boards(project)

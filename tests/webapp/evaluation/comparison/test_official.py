@@ -50,7 +50,7 @@ def shown(run: Run) -> dict[str, str]:
     return {column.name: item.text for column, item in zip(official.columns, official.cells, strict=True)}
 
 
-def test_bfcl_is_told_by_split_and_its_overall_is_the_mean_of_four(bfcl: Callable[..., Run]) -> None:
+def test_bfcl_is_shown_by_split_and_its_overall_is_the_mean_of_four(bfcl: Callable[..., Run]) -> None:
     verdicts = {
         f"multi_turn_{split}_{n}": ("" if n < good else "instance_state_mismatch")
         for split, good in zip(SPLITS, (4, 2, 1, 0), strict=True)

@@ -98,7 +98,7 @@ def test_too_few_tasks_cannot_tell(project: Project, two: tuple[Run, Run]) -> No
     assert "p = 0.25, n = 4 tasks × 2. About " in verdict.text and "tasks would be needed." in verdict.text
 
 
-def test_what_is_missing_is_said_and_never_zero(project: Project, evaluation: Evaluation) -> None:
+def test_what_is_missing_is_reported_and_never_zero(project: Project, evaluation: Evaluation) -> None:
     a = evaluation("a", {0: [1], 1: [None], 2: [1]})  # task 3 was never played
     b = evaluation("b", {0: [1], 1: [1], 2: [1], 3: [0]}, state=RunState.RUNNING)
     found = _found(project, a, b)
@@ -113,7 +113,7 @@ def test_what_is_missing_is_said_and_never_zero(project: Project, evaluation: Ev
     assert counts == {"gained": 0, "lost": 0, "both": 2, "neither": 0, "missing": 2}
 
 
-def test_figures_follow_an_evaluation_that_goes_on(project: Project, evaluation: Evaluation) -> None:
+def test_figures_follow_an_evaluation_that_continues(project: Project, evaluation: Evaluation) -> None:
     """Figures are kept, but not past the next change of a run."""
     a, b = evaluation("a", {0: [1]}), evaluation("b", {0: [0]}, state=RunState.RUNNING)
     assert _found(project, a, b).lines[1].cells[0].text == "0%"
@@ -260,7 +260,7 @@ def test_one_task_side_by_side(client: Client, project: Project, alice: User, tw
 
 
 @pytest.mark.parametrize(("task", "query"), [(9, ""), (2, "&try=99"), (2**40, "")])
-def test_a_task_or_try_that_nobody_played_is_not_found(
+def test_a_task_or_try_that_was_not_played_is_not_found(
     client: Client, project: Project, alice: User, two: tuple[Run, Run], task: int, query: str
 ) -> None:
     client.force_login(alice)
@@ -381,8 +381,8 @@ def test_a_list_of_specs_that_is_cut_says_so(
     RewardSpec.objects.create(project=project, name="strict", components=GATED)
     client.force_login(alice)
     address = _address(project, *two) + "&spec=reward:strict@1"
-    told = '<option value="" disabled>The newest 1 are listed.</option>'
-    assert told not in dense(client.get(address).content.decode())
+    note = '<option value="" disabled>The newest 1 are listed.</option>'
+    assert note not in dense(client.get(address).content.decode())
     monkeypatch.setattr("webapp.evaluation.comparison.rewards.SPECS_OFFERED", 1)
     page = dense(client.get(address).content.decode())
-    assert told in page and page.count(" selected>strict@1</option>") == 1
+    assert note in page and page.count(" selected>strict@1</option>") == 1

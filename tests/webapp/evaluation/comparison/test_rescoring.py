@@ -94,7 +94,7 @@ def test_it_is_cancelled_and_can_be_started_again(
     assert begun(two, reference) != made
 
 
-def test_a_failure_is_told_with_what_to_do(
+def test_a_failure_is_shown_with_what_to_do(
     project: Project, two: list[Run], spec: Maker, begun: Maker, client_for: Callable[..., Client], bob: User
 ) -> None:
     reference = spec(OWN, SOLVED)
@@ -117,7 +117,7 @@ def test_what_failed_for_all_is_offered_as_another_try(
     assert f"a: 8 rollouts have no value of Task success: {reason}" in page
 
 
-def test_a_judge_is_told_before_the_button(
+def test_a_judge_is_named_before_the_button(
     project: Project,
     two: list[Run],
     spec: Maker,
@@ -180,7 +180,7 @@ def test_a_shared_link_shows_what_was_computed_and_starts_nothing(
         ({"c": [f"{n}" for n in range(20)]}, "8 can be compared at once, and these are 20"),
     ],
 )
-def test_bad_requests_are_told_in_a_sentence(
+def test_bad_requests_are_answered_in_a_sentence(
     project: Project,
     two: list[Run],
     spec: Maker,

@@ -97,7 +97,7 @@ def test_only_what_lacks_is_computed(
 def test_a_gate_of_no_weight_is_needed_and_computed(two: list[Run], spec: Maker, read: Reading, scored: Maker) -> None:
     gated = {**OWN, "gate": {"component": "regex_match", "above": 0.5}}
     reference = spec(gated, {**SOLVED, "weight": 0.0})
-    assert rewards(read(two, reference)) == [[None] * 4] * 2  # a gate that nobody knows is neither open nor closed
+    assert rewards(read(two, reference)) == [[None] * 4] * 2  # a gate that is not known is neither open nor closed
     scored(two, reference)
     assert rewards(read(two, reference))[0] == [1.0, 0.0, 0.0, 0.5]
 
@@ -258,14 +258,14 @@ def test_what_a_process_had_found_before_it_died_is_kept(
     assert rewards(read(two, reference)) == [[1.5, 0.0, 0.0, 0.75], [None] * 4]
 
 
-def test_progress_is_told_and_kept_on_the_way(
+def test_progress_is_reported_and_kept_on_the_way(
     two: list[Run], spec: Maker, begun: Maker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told: list[dict[str, int]] = []
+    progress: list[dict[str, int]] = []
     made = begun(two, spec(OWN, SOLVED))
     taken = claimed(made)
     monkeypatch.setattr(tasks, "KEEP_EVERY_S", -1.0)
-    monkeypatch.setattr(taken, "report", lambda values, at_once=False: told.append(dict(values)))
+    monkeypatch.setattr(taken, "report", lambda values, at_once=False: progress.append(dict(values)))
     compute = tasks.score_in_child
 
     def slow(folder: Path, components: Any, on_progress: Any, **more: Any) -> None:
@@ -275,8 +275,8 @@ def test_progress_is_told_and_kept_on_the_way(
 
     monkeypatch.setattr(tasks, "score_in_child", slow)
     perform(taken)
-    assert {"done": 3, "total": 15} in told and {"done": 11, "total": 15} in told
-    assert told[0] == {"done": 0, "total": 15}
+    assert {"done": 3, "total": 15} in progress and {"done": 11, "total": 15} in progress
+    assert progress[0] == {"done": 0, "total": 15}
 
 
 def test_a_run_that_was_deleted_meanwhile_is_passed_over(two: list[Run], spec: Maker, begun: Maker) -> None:

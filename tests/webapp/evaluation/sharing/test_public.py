@@ -23,7 +23,7 @@ from webapp.runs.removal.services import remove
 
 pytestmark = pytest.mark.django_db
 GATED = [{"name": "env_success", "weight": 0.8, "params": {}}, {"name": "format", "weight": 0.2, "params": {}}]
-# What a page may name: styles and pictures of ours, and the file beside it.
+# What a page may name: styles and pictures of ours, and the file next to it.
 ALLOWED = re.compile(r"/static/(css|img)/[\w./-]+(#\w+)?|report\.html")
 
 
@@ -60,7 +60,7 @@ def test_it_names_nothing_else(secret: str, saved: SavedComparison, bob: User, p
     assert "task 1" not in page and "solved</" not in page and "given up" not in page, "a task or its transcript"
 
 
-def test_nobody_keeps_it(secret: str) -> None:
+def test_no_cache_keeps_it(secret: str) -> None:
     """Neither a cache, a search engine, the next page's log, nor the browser: no cookie is set."""
     for address in (f"/s/{secret}/", f"/s/{secret}/report.html", "/s/nothing/", "/s/nothing/report.html"):
         answer = Client().get(address)
@@ -73,7 +73,7 @@ def test_nobody_keeps_it(secret: str) -> None:
     )
 
 
-def test_somebody_who_is_logged_in_sees_the_same(
+def test_a_person_who_is_logged_in_sees_the_same(
     client_for: Callable[..., Client], alice: User, charlie: User, secret: str
 ) -> None:
     pages = [client_for(user).get(f"/s/{secret}/") for user in (None, alice, charlie)]
@@ -129,7 +129,7 @@ def test_guesses_are_limited_by_address_and_close_no_link_that_exists(
     assert guesser.get("/s/guess/report.html").status_code == 429
     assert refused[0]["Cache-Control"] == "private, no-store" and not refused[0].cookies
     assert guesser.get(f"/s/{secret}/").status_code == guesser.get(f"/s/{secret}/report.html").status_code == 200
-    assert reader.get("/s/guess/").status_code == 404, "somebody else pays for the guesses"
+    assert reader.get("/s/guess/").status_code == 404, "another person pays for the guesses"
     logins.LoginThrottle.objects.update(until=timezone.now())
     assert guesser.get("/s/guess/").status_code == 404, "the window is over"
 
@@ -197,14 +197,14 @@ def test_rewards_of_different_specs_are_not_shown_side_by_side(
 ) -> None:
     a = evaluation("a", {0: [1]})
     b = evaluation("b", {0: [1]}, components=GATED, parts=lambda s: {"env_success": s, "format": 0.5})
-    for spec, told in (
+    for spec, shown in (
         ("", "so they are not shown side by side."),
         (str(a.pk), "All recorded tries are weighed again by a."),
     ):
         query = Query([str(a.pk), str(b.pk)], spec=spec)
         saved = comparison_save(project=project, user=bob, name=f"by {spec[:4]}x", query=query)
         page = Client().get(f"/s/{link_create(saved=saved, user=bob, days=1)[1]}/").content.decode()
-        assert told in page and ('data-label="Reward"' in page) == bool(spec)
+        assert shown in page and ('data-label="Reward"' in page) == bool(spec)
 
 
 def test_a_run_that_was_deleted_is_named_and_then_nothing_is_left(secret: str, two: tuple[Run, Run]) -> None:

@@ -1,4 +1,4 @@
-"""Saving a comparison: what is kept of its address, what is refused, and what is said of runs that went."""
+"""Saving a comparison: what is kept of its address, what is refused, and what is shown of runs that went."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ def test_a_saved_comparison_does_not_keep_a_run_from_being_deleted(
     assert not Run.objects.filter(pk=two[0].pk).exists() and SavedComparison.objects.filter(pk=saved.pk).exists()
 
 
-def test_it_follows_an_evaluation_that_goes_on(
+def test_it_follows_an_evaluation_that_continues(
     client_for: Callable[..., Client], bob: User, project: Project, two: tuple[Run, Run], saved: SavedComparison
 ) -> None:
     Run.objects.filter(pk=two[0].pk).update(state=RunState.RUNNING)
@@ -191,8 +191,8 @@ def test_the_author_and_owners_rename_and_delete(
     assert client_for(bob).post(rename, {"name": "week 48"}).status_code == 302
     assert client_for(alice).post(rename, {"name": "final"}).status_code == 302
     assert SavedComparison.objects.get().name == "final"
-    told = AuditEntry.objects.filter(action="comparison_renamed").order_by("at").values_list("subject", flat=True)
-    assert list(told) == ["week 47 → week 48", "week 48 → final"]
+    names = AuditEntry.objects.filter(action="comparison_renamed").order_by("at").values_list("subject", flat=True)
+    assert list(names) == ["week 47 → week 48", "week 48 → final"]
     delete = reverse("compare-delete", args=[project.slug, saved.pk])
     assert client_for(alice).post(delete)["Location"] == "/p/joust/compare/"
     assert not SavedComparison.objects.exists() and Run.objects.count() == 2
@@ -218,7 +218,7 @@ def test_an_author_who_only_reads_now_may_not(
     assert client_for(bob).post(reverse("compare-delete", args=[project.slug, saved.pk])).status_code == 403
 
 
-def test_a_taken_name_is_said_and_kept_in_the_form(
+def test_a_taken_name_is_reported_and_kept_in_the_form(
     client_for: Callable[..., Client], bob: User, project: Project, saved: SavedComparison
 ) -> None:
     comparison_save(project=project, user=bob, name="other", query=Query(saved.run_ids))
@@ -228,7 +228,7 @@ def test_a_taken_name_is_said_and_kept_in_the_form(
     assert "A saved comparison has this name already" in text and 'value="other"' in text
 
 
-def test_the_newest_stand_first_and_older_ones_are_folded(
+def test_the_newest_are_first_and_older_ones_are_folded(
     client_for: Callable[..., Client], rita: User, bob: User, project: Project, saved: SavedComparison
 ) -> None:
     for number in range(6):
@@ -255,7 +255,7 @@ def test_how_many_queries_the_pages_need(
 
 @pytest.mark.parametrize("junk", ["pair=9-1", "pair=0-0", "pair=0", "pair=x-y", "pair=-1-0", "tasks=all"])
 def test_an_address_is_read_as_its_page_reads_it(project: Project, two: tuple[Run, Run], junk: str) -> None:
-    """What the page does not understand it ignores; whoever saves it sees no error that they cannot mend."""
+    """What the page does not understand it ignores; the person who saves it sees no error that they cannot fix."""
     query = query_of(project, _address(*two, more="&pair=0-1&tasks=lost"))
     assert (query.pair, query.tasks) == ([str(run.pk) for run in two], "lost")
     strange = query_of(project, _address(*two, more=f"&{junk}"))

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.django_db
         ({"rewards": {"spec": "reward:gone"}}, "rewards.spec", "there is no reward spec “gone” in this project."),
     ],
 )
-def test_a_part_that_nobody_could_play_is_refused_by_name(
+def test_a_part_that_cannot_be_played_is_refused_by_name(
     project: Any,
     part: Callable[..., dict[str, Any]],
     alice: Any,
@@ -32,7 +32,7 @@ def test_a_part_that_nobody_could_play_is_refused_by_name(
     option: str,
     sentence: str,
 ) -> None:
-    """A suite of data that is not there was saved, and failed when somebody first played it."""
+    """A suite of data that is not there was saved, and failed when it was first played."""
     parts = [part("easy"), part("hard", **groups)]
     body = {"name": "exam", "parts": parts}
     answer = client_for(alice).post(f"/api/v1/projects/{project.slug}/suites", body, content_type="application/json")

@@ -118,7 +118,7 @@ def test_a_part_that_cannot_be_played_queues_none(suite: SuiteVersion, alice: An
     assert not Run.objects.exists() and not SuiteEvaluation.objects.exists()
 
 
-def test_the_score_is_the_weighted_mean_and_the_best_stands_first(
+def test_the_score_is_the_weighted_mean_and_the_best_is_first(
     suite: SuiteVersion, evaluation: Callable[..., Run]
 ) -> None:
     played(suite, evaluation, "model:a", {0: [1, 1], 1: [1, 1], 2: [0, 0], 3: [1, 1]}, {0: [0, 0], 1: [0, 1]})
@@ -154,7 +154,7 @@ def test_an_evaluation_that_still_runs_or_failed_has_no_score(
     assert board_of(suite).waiting[0].notes[-1] == "The run of hard was deleted."
 
 
-def test_missing_tries_and_another_version_of_the_environment_are_said(
+def test_missing_tries_and_another_version_of_the_environment_are_reported(
     suite: SuiteVersion, evaluation: Callable[..., Run]
 ) -> None:
     made = played(suite, evaluation, "model:a", {0: [1, None]}, {0: [1, 1]})
@@ -204,7 +204,7 @@ def test_a_suite_is_made_changed_and_played_in_the_browser(
     assert SuiteEvaluation.objects.get().version.number == 2 and Run.objects.count() == 1
 
 
-def test_wrong_fields_are_told_beside_them(
+def test_wrong_fields_are_shown_with_their_errors(
     suite: SuiteVersion, client_for: Any, alice: Any, tasks: Any, place: Any
 ) -> None:
     client = client_for(alice)
@@ -264,7 +264,7 @@ def test_contestants_lead_to_their_pages_and_the_marked_are_marked(
         assert re.search(rf'value="{contestant.replace("%3A", ":")}" selected', chosen)
 
 
-def test_nobody_plays_who_is_not_offered(suite: SuiteVersion, client_for: Any, alice: Any) -> None:
+def test_no_contestant_plays_that_is_not_offered(suite: SuiteVersion, client_for: Any, alice: Any) -> None:
     for wrong, said in (
         ("model:gone", "there is no model “gone”"),
         ("policy:cheat", "Choose who plays."),

@@ -1,4 +1,4 @@
-"""Pages of vote rounds: nobody learns who plays, votes come in, rounds end, contestants go."""
+"""Pages of vote rounds: no voter learns who plays, votes come in, rounds end, contestants go."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_the_two_sides_show_the_right_episodes(
         said = {"left": page[left:right], "right": page[right:]}
         first = "left" if first_left(made, ballot, user) else "right"
         assert "given up" in said[first] and "solved" not in said[first].split("ballot-bar")[0]
-        assert page.count("task 1") == 2, "what both were told is shown once, and as the summary"
+        assert page.count("task 1") == 2, "what both were given is shown once, and as the summary"
     for left_first, said in ((True, ["given up", "solved"]), (False, ["solved", "given up"])):
         ((messages, same),) = shown(ballot, left_first=left_first).rows
         assert [side[0]["content"] for side in messages] == said and not same

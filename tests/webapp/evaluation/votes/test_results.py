@@ -34,7 +34,7 @@ def say(made: VoteRound, user: User, answers: dict[int, str]) -> None:
 
 @pytest.fixture
 def voted(evaluation: Evaluation, make_vote_round: Maker, alice: User, bob: User, rita: User) -> VoteRound:
-    """Of six tasks the first solves 0 to 2 and the second 2 to 4; nobody solves 5. Three people vote."""
+    """Of six tasks the first solves 0 to 2 and the second 2 to 4; none solves 5. Three people vote."""
     runs = [
         evaluation("alpha", {n: [float(n in (0, 1, 2))] for n in range(6)}),
         evaluation("beta", {n: [float(n in (2, 3, 4))] for n in range(6)}),

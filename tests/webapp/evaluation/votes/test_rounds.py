@@ -38,7 +38,7 @@ def two(evaluation: Evaluation) -> list[Run]:
     ]
 
 
-def test_who_is_asked_is_told_but_for_whoever_asks(
+def test_everyone_who_is_asked_is_notified_except_the_one_who_asks(
     two: list[Run], make_vote_round: Maker, alice: User, bob: User
 ) -> None:
     made = make_vote_round(two, [alice, bob], ballots=4, name="taste")
@@ -47,7 +47,7 @@ def test_who_is_asked_is_told_but_for_whoever_asks(
     assert path_of(event) == f"/p/joust/votes/{made.pk}/"
     assert words_of(event) == ("Votes are asked for: taste", ["alice asks which answers are better."])
     make_vote_round(two, [alice], ballots=4)
-    assert Event.objects.count() == 1  # nobody else was asked
+    assert Event.objects.count() == 1  # no one else was asked
 
 
 # --- Making ----------------------------------------------------------------------------------------------------------
@@ -209,7 +209,7 @@ def test_who_may_vote_and_until_when(
     assert open_rounds(project, alice) == [] and Vote.objects.count() == 1
 
 
-def test_nobody_votes_after_a_look_at_the_results(
+def test_no_member_votes_after_a_look_at_the_results(
     two: list[Run], make_vote_round: Maker, alice: User, bob: User, rita: User, client_for: Callable[..., Client]
 ) -> None:
     """Not before the last ballot, and after it no vote changes; who is not asked may look at any time."""
@@ -231,7 +231,7 @@ def test_nobody_votes_after_a_look_at_the_results(
         vote_cast(ballot=second, user=bob, side="tie")
     with pytest.raises(ValidationError, match="your votes are final"):
         vote_undo(made=made, user=bob)
-    # A round that was closed has shown its results to whoever looked; opened again it goes on with the others.
+    # A round that was closed has shown its results to those who looked; opened again it continues with the others.
     owner = client_for(alice)
     assert owner.post(address + "close/").status_code == 302
     assert 'id="scores"' in owner.get(address).content.decode()

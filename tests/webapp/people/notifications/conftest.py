@@ -36,7 +36,7 @@ class Got(NamedTuple):
 
 
 class Service:
-    """What it was sent, and what it answers: the answers in turn, the last one for ever. ``hold`` makes it hang."""
+    """What it was sent, and what it answers: the answers in turn, the last one always. ``hold`` makes it hang."""
 
     def __init__(self) -> None:
         self.got: list[Got] = []
@@ -122,7 +122,7 @@ def make_channel(service: Service, project: Project, alice: User) -> Callable[..
 
 @pytest.fixture
 def happened(make_run: Callable[..., Run], bob: User) -> Callable[..., Event]:
-    """``happened(kind, **notify options)``: told of a run of bob's."""
+    """``happened(kind, **notify options)``: an event of a run of bob's."""
 
     def make(kind: Kind = Kind.RUN_SUCCEEDED, run: Run | None = None, **over: Any) -> Event:
         about = run or make_run(created_by=bob)

@@ -17,7 +17,7 @@ from webapp.people.notifications.models import Channel
 pytestmark = pytest.mark.django_db
 HTML = "<!DOCTYPE html><html><body>Welcome to the proxy</body></html>"
 BUSY = "The service has had too many messages and asks to wait."
-# kind, status, headers, body, delivered, tried again, seconds named, what is said
+# kind, status, headers, body, delivered, tried again, seconds named, message
 TABLE: list[tuple[str, int, dict[str, str], Any, bool, bool, float | None, str]] = [
     ("slack", 200, {}, "ok", True, False, None, "Delivered."),
     ("slack", 200, {}, "no_text", False, False, None, "This server said: no_text"),
@@ -57,7 +57,7 @@ TABLE: list[tuple[str, int, dict[str, str], Any, bool, bool, float | None, str]]
 ]
 
 
-@pytest.mark.parametrize(("kind", "status", "headers", "body", "ok", "again", "after_s", "told"), TABLE)
+@pytest.mark.parametrize(("kind", "status", "headers", "body", "ok", "again", "after_s", "message"), TABLE)
 def test_the_meaning_of_an_answer(
     service: Service,
     make_channel: Callable[..., Channel],
@@ -68,12 +68,12 @@ def test_the_meaning_of_an_answer(
     ok: bool,
     again: bool,
     after_s: float | None,
-    told: str,
+    message: str,
 ) -> None:
     service.say((status, headers, body))
     verdict = channel_test(make_channel(kind))
     assert (verdict.ok, verdict.again, verdict.after_s) == (ok, again, after_s)
-    assert told in str(verdict.told) and told in in_words(verdict.told.data)
+    assert message in str(verdict.told) and message in in_words(verdict.told.data)
 
 
 def test_an_answer_that_never_comes_is_worth_another_try(
@@ -111,8 +111,8 @@ def test_what_a_server_repeats_of_the_secret_is_not_shown(
 ) -> None:
     channel = make_channel("dingtalk", secret="SEC-very-private")
     service.say((400, {}, f"cannot post to {service.url()} with SEC-very-private"))
-    told = str(channel_test(channel).told)
-    assert "s3cret-in-url" not in told and "SEC-very-private" not in told and "cannot post to … with …" in told
+    message = str(channel_test(channel).told)
+    assert "s3cret-in-url" not in message and "SEC-very-private" not in message and "cannot post to … with …" in message
 
 
 def test_a_very_long_answer_is_read_in_part(service: Service, make_channel: Callable[..., Channel]) -> None:
@@ -145,8 +145,8 @@ def test_the_request_is_a_post_of_json_under_our_name(service: Service, make_cha
 def test_a_part_of_the_address_that_a_server_repeats_is_not_shown(
     service: Service, make_channel: Callable[..., Channel], said: str
 ) -> None:
-    """Whoever knows the path of a webhook may post there, and frameworks repeat it in their 404."""
+    """Anyone who knows the path of a webhook may post there, and frameworks repeat it in their 404."""
     channel = make_channel("json", url=service.url("/services/T0/S3cretS3cret?access_token=s3cret-in-url"))
     service.say((404, {}, said))
-    told = str(channel_test(channel).told)
-    assert "…" in told and "S3cret" not in told and "in-url" not in told, told
+    message = str(channel_test(channel).told)
+    assert "…" in message and "S3cret" not in message and "in-url" not in message, message

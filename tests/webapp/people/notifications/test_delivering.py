@@ -131,7 +131,7 @@ def fail_often(happened: Callable[..., Event], count: int, make_run: Any, bob: U
         work_off()
 
 
-def test_a_channel_that_fails_in_a_row_is_paused_and_goes_on_when_a_person_tries_again(
+def test_a_channel_that_fails_in_a_row_is_paused_until_a_person_tries_again(
     service: Service,
     make_channel: Callable[..., Channel],
     happened: Callable[..., Event],

@@ -1,4 +1,4 @@
-"""Who hears of what: events written with the change itself, told once to each person and channel that wants them."""
+"""Who hears of what: events written with the change itself, sent once to each person and channel that wants them."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ def _asked(sent: list[str]) -> None:
     """No message reaches a real worker."""
 
 
-def told() -> set[tuple[str, str]]:
+def notified() -> set[tuple[str, str]]:
     return set(Notification.objects.values_list("user__username", "event__kind"))
 
 
-def test_a_run_that_really_ends_is_told_once_to_each_person_and_channel(
+def test_a_run_that_really_ends_is_notified_once_to_each_person_and_channel(
     queued: Any, service: Service, make_channel: Callable[..., Channel], alice: User, bob: User, rita: User
 ) -> None:
     Watch.objects.create(user=alice, project=Project.objects.get(slug="joust"), scope="all")
@@ -60,7 +60,7 @@ def test_a_run_that_really_ends_is_told_once_to_each_person_and_channel(
         work_off()
     supervise(run.pk)
     work_off()
-    assert told() == {("alice", "run_succeeded"), ("bob", "run_succeeded")}
+    assert notified() == {("alice", "run_succeeded"), ("bob", "run_succeeded")}
     assert Notification.objects.count() == 2 and Event.objects.count() == 1
     states = Delivery.objects.values_list("channel__name", "state", "attempts")
     assert sorted(states) == [(slack.name, "sent", 1), (other.name, "sent", 1)]
@@ -81,7 +81,7 @@ def test_the_event_is_there_exactly_when_the_change_is(make_run: Callable[..., R
     assert [event.kind for event in Event.objects.all()] == ["run_failed"]
 
 
-def test_each_end_of_a_resumed_run_is_told(make_run: Callable[..., Run], bob: User) -> None:
+def test_each_end_of_a_resumed_run_is_notified(make_run: Callable[..., Run], bob: User) -> None:
     run = make_run(state="running", created_by=bob)
     failed = frozenset({RunState.FAILED})
     run_transition(run.pk, RunState.FAILED)
@@ -93,12 +93,12 @@ def test_each_end_of_a_resumed_run_is_told(make_run: Callable[..., Run], bob: Us
 
 
 @pytest.mark.parametrize("state", [RunState.CANCELLED, RunState.QUEUED, RunState.PAUSING, RunState.STOPPING])
-def test_other_states_are_told_to_nobody(make_run: Callable[..., Run], bob: User, state: RunState) -> None:
+def test_other_states_notify_no_one(make_run: Callable[..., Run], bob: User, state: RunState) -> None:
     run = make_run(state="running", created_by=bob)
     assert run_transition(run.pk, state) is not None and not Event.objects.exists()
 
 
-def test_imports_are_told_to_nobody(make_run: Callable[..., Run], bob: User) -> None:
+def test_imports_notify_no_one(make_run: Callable[..., Run], bob: User) -> None:
     run = make_run(state="running", created_by=bob, imported=True)
     assert run_transition(run.pk, RunState.SUCCEEDED) is not None and not Event.objects.exists()
 
@@ -119,7 +119,7 @@ def test_a_paused_run_says_why_and_what_to_do(queued: Any, bob: User) -> None:
     ]
 
 
-def test_a_run_that_somebody_paused_says_so(make_run: Callable[..., Run], bob: User) -> None:
+def test_a_run_that_a_person_paused_says_so(make_run: Callable[..., Run], bob: User) -> None:
     run = make_run(state="pausing", created_by=bob, total_steps=10, step=2)
     run_transition(run.pk, RunState.PAUSED)
     assert words_of(Event.objects.get()).lines == [
@@ -141,7 +141,7 @@ def _evaluate(queued: Any, bob: User, report: str | None) -> Event:
     return Event.objects.get()
 
 
-def test_an_evaluation_is_told_with_its_figure_its_interval_and_what_is_left_out(queued: Any, bob: User) -> None:
+def test_an_evaluation_is_notified_with_its_figure_its_interval_and_what_is_left_out(queued: Any, bob: User) -> None:
     event = _evaluate(queued, bob, json.dumps(REPORT))
     assert event.kind == "evaluation_ready"
     assert words_of(event).lines == [
@@ -150,7 +150,7 @@ def test_an_evaluation_is_told_with_its_figure_its_interval_and_what_is_left_out
     ]
 
 
-def test_an_evaluation_without_success_tells_its_reward(queued: Any, bob: User) -> None:
+def test_an_evaluation_without_success_shows_its_reward(queued: Any, bob: User) -> None:
     figures = {"success": {"value": None, "low": None, "high": None, "tasks": 0}, "reward": REPORT["figures"]["reward"]}
     event = _evaluate(queued, bob, json.dumps(REPORT | {"figures": figures, "missing_tasks": 0, "excluded": 0}))
     assert words_of(event).lines == ["Reward: 0.500 (95%: 0.400 to 0.600), 500 tasks."]
@@ -185,7 +185,7 @@ def test_a_person_hears_of_others_runs_only_as_they_chose(
     Reader.objects.create(user=alice, muted=muted)
     happened()
     work_off()
-    assert (("alice", "run_succeeded") in told()) is hears
+    assert (("alice", "run_succeeded") in notified()) is hears
 
 
 @pytest.mark.parametrize(("scope", "hears"), [(None, True), ("mine", True), ("all", True), ("none", False)])
@@ -196,33 +196,35 @@ def test_a_person_hears_of_their_own_runs_unless_they_want_nothing(
         Watch.objects.create(user=bob, project=project, scope=scope)
     happened()
     work_off()
-    assert (("bob", "run_succeeded") in told()) is hears
+    assert (("bob", "run_succeeded") in notified()) is hears
 
 
-def test_what_is_nobodys_own_concerns_everybody_and_votes_only_those_who_are_asked(
+def test_what_belongs_to_no_person_concerns_all_and_votes_only_those_who_are_asked(
     happened: Callable[..., Event], alice: User, bob: User, rita: User
 ) -> None:
     happened(Kind.MODEL_PRODUCTION, person_id=None, facts={"by": "bob"})
     happened(Kind.VOTE_ASKED, person_id=None, people=[rita, bob])
     work_off()
-    assert told() == {
+    assert notified() == {
         *((name, "model_production") for name in ("alice", "bob", "rita")),
         ("rita", "vote_asked"),
         ("bob", "vote_asked"),
     }
 
 
-def test_strangers_inactive_people_and_former_members_are_not_told(
+def test_strangers_inactive_people_and_former_members_are_not_notified(
     happened: Callable[..., Event], alice: User, bob: User, rita: User, charlie: User
 ) -> None:
     User.objects.filter(pk=rita.pk).update(is_active=False)
     Membership.objects.filter(user=alice).delete()
     happened(Kind.VOTE_ASKED, person_id=None, people=[])
     work_off()
-    assert told() == {("bob", "vote_asked")}
+    assert notified() == {("bob", "vote_asked")}
 
 
-def test_the_same_happening_told_twice_is_one_event(happened: Callable[..., Event], make_run: Any, bob: User) -> None:
+def test_the_same_happening_reported_twice_is_one_event(
+    happened: Callable[..., Event], make_run: Any, bob: User
+) -> None:
     run = make_run(created_by=bob)
     first, second = happened(run=run, key="one"), happened(Kind.RUN_FAILED, run=run, key="one")
     assert first.pk == second.pk and second.kind == "run_succeeded" and Event.objects.count() == 1
@@ -233,13 +235,13 @@ def test_a_message_that_is_lost_or_comes_twice_changes_nothing(
 ) -> None:
     make_channel()
     event = happened()
-    assert Notification.objects.count() == 0  # the message was only listed: nobody works
+    assert Notification.objects.count() == 0  # the message was only listed: no worker runs
     for _twice in range(2):
         work.do("notifications.event", str(event.pk))
     assert (Notification.objects.count(), Delivery.objects.count()) == (1, 1)
 
 
-def test_a_worker_that_lost_the_event_tells_nobody(
+def test_a_worker_that_lost_the_event_notifies_no_one(
     happened: Callable[..., Event], bob: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     event = happened()
@@ -263,7 +265,7 @@ def test_channels_get_only_the_events_that_they_were_made_for(
     assert [got.json["blocks"][0]["text"]["text"][-6:] for got in service.got] == ["failed"]
 
 
-def test_a_deleted_project_tells_nobody(
+def test_a_deleted_project_notifies_no_one(
     happened: Callable[..., Event], make_channel: Callable[..., Channel], service: Service, project: Project
 ) -> None:
     make_channel()
@@ -293,4 +295,4 @@ def test_any_room_may_tell_of_its_own(project: Project, bob: User) -> None:
     event = notify(Kind.VOTE_ASKED, project, key="vote:1", project_id=project.pk, subject="duel\x00", people=[bob])
     work_off()
     assert (event.subject, event.object_kind, event.people) == ("duel\u2400", "teams.project", [str(bob.pk)])
-    assert told() == {("bob", "vote_asked")}
+    assert notified() == {("bob", "vote_asked")}

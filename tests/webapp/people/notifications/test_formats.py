@@ -73,7 +73,7 @@ def test_dingtalk_gets_text_and_a_signature_in_the_address() -> None:
     assert post_of("dingtalk", MESSAGE, Webhook(URL, "")).url == URL
 
 
-def test_discord_gets_an_embed_that_mentions_nobody() -> None:
+def test_discord_gets_an_embed_without_mentions() -> None:
     made = body("discord")
     assert made["allowed_mentions"] == {"parse": []} and "content" not in made
     (embed,) = made["embeds"]

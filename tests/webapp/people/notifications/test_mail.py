@@ -66,7 +66,7 @@ def test_mail_is_in_the_readers_language(watching: User, happened: Callable[...,
 
 
 @pytest.mark.parametrize("why", ["no server", "no address", "not wanted"])
-def test_nobody_is_mailed_who_cannot_or_does_not_want(
+def test_no_mail_to_people_who_cannot_or_do_not_want_it(
     watching: User, happened: Callable[..., Event], mailoutbox: list[Any], settings: Any, why: str
 ) -> None:
     if why == "no server":

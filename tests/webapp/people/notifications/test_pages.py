@@ -29,7 +29,7 @@ def _asked(sent: list[str]) -> None:
 
 
 @pytest.fixture
-def told(happened: Callable[..., Event], make_run: Callable[..., Run], bob: User) -> list[Notification]:
+def notified(happened: Callable[..., Event], make_run: Callable[..., Run], bob: User) -> list[Notification]:
     """Two notifications of bob's, the failed run's first."""
     happened(run=make_run(name="good", created_by=bob))
     error = {"code": "storage_full", "boundary": "storage", "message": "<script>", "hint": ""}
@@ -44,26 +44,26 @@ def form(service: Service, **over: Any) -> dict[str, Any]:
 
 
 # --- The list and the bell ------------------------------------------------------------------------------------------
-def test_the_list_tells_what_happened_and_leads_there(
-    client_for: Callable[..., Client], bob: User, told: list[Notification]
+def test_the_list_shows_what_happened_and_leads_there(
+    client_for: Callable[..., Client], bob: User, notified: list[Notification]
 ) -> None:
     client = client_for(bob)
     page = client.get("/notifications/").content.decode()
     assert page.index("Run “bad” failed") < page.index("Run “good” succeeded")
     assert "The disk is full." in page and "&lt;script&gt;" in page and "<script>" not in page.split("</head>")[1][:99]
     assert page.count("data-unread") == 2 and 'class="bell-count">2<' in page
-    opened = client.get(f"/notifications/{told[0].pk}/open/")
-    assert opened["Location"] == f"/p/joust/runs/{told[0].event.object_id}/"
+    opened = client.get(f"/notifications/{notified[0].pk}/open/")
+    assert opened["Location"] == f"/p/joust/runs/{notified[0].event.object_id}/"
     assert client.get("/notifications/?unread=1").content.decode().count("data-unread") == 1
 
 
 def test_read_and_unread_and_all_of_a_project(
-    client_for: Callable[..., Client], bob: User, told: list[Notification], team: Team
+    client_for: Callable[..., Client], bob: User, notified: list[Notification], team: Team
 ) -> None:
     client, other = client_for(bob), Project.objects.create(team=team, name="Melee", slug="melee")
     apart = Event.objects.create(project=other, kind="model_production", key="m", subject="m", state="spread")
     Notification.objects.create(event=apart, user=bob)
-    mark = f"/notifications/{told[0].pk}/read/"
+    mark = f"/notifications/{notified[0].pk}/read/"
     assert client.post(f"{mark}?unread=1", {"read": "yes"})["Location"] == "/notifications/?unread=1"
     assert Notification.objects.filter(read_at=None).count() == 2
     client.post(mark, {"read": "no"})
@@ -77,31 +77,33 @@ def test_read_and_unread_and_all_of_a_project(
 
 
 def test_who_left_the_team_sees_nothing_more(
-    client_for: Callable[..., Client], bob: User, told: list[Notification]
+    client_for: Callable[..., Client], bob: User, notified: list[Notification]
 ) -> None:
     Membership.objects.filter(user=bob).delete()
     client = client_for(bob)
     page = client.get("/notifications/").content.decode()
     assert "Run “bad”" not in page and "bell-count" not in page and "No notifications yet" in page
-    assert client.get(f"/notifications/{told[0].pk}/open/").status_code == 404
-    assert client.post(f"/notifications/{told[0].pk}/read/").status_code == 404
+    assert client.get(f"/notifications/{notified[0].pk}/open/").status_code == 404
+    assert client.post(f"/notifications/{notified[0].pk}/read/").status_code == 404
     assert client.post("/notifications/read/").status_code == 302
     assert Notification.objects.filter(read_at=None).count() == 2
 
 
-def test_nobody_marks_the_notifications_of_others(
-    client_for: Callable[..., Client], alice: User, told: list[Notification]
+def test_no_person_marks_the_notifications_of_others(
+    client_for: Callable[..., Client], alice: User, notified: list[Notification]
 ) -> None:
     client = client_for(alice)
-    assert client.post(f"/notifications/{told[0].pk}/read/").status_code == 404
+    assert client.post(f"/notifications/{notified[0].pk}/read/").status_code == 404
     client.post("/notifications/read/")
     assert Notification.objects.filter(read_at=None).count() == 2
 
 
-def test_a_run_that_is_gone_has_no_link(client_for: Callable[..., Client], bob: User, told: list[Notification]) -> None:
+def test_a_run_that_is_gone_has_no_link(
+    client_for: Callable[..., Client], bob: User, notified: list[Notification]
+) -> None:
     Run.objects.filter(name="bad").update(removed_at="2026-01-01T00:00:00Z")
     page = client_for(bob).get("/notifications/").content.decode()
-    assert f"/notifications/{told[0].pk}/open/" not in page and f"/notifications/{told[1].pk}/open/" in page
+    assert f"/notifications/{notified[0].pk}/open/" not in page and f"/notifications/{notified[1].pk}/open/" in page
 
 
 def test_the_bell_asks_for_itself_and_counts_up_to_a_hundred(
@@ -120,7 +122,7 @@ def test_the_bell_asks_for_itself_and_counts_up_to_a_hundred(
 def test_the_list_costs_the_same_queries_however_long_it_is(
     client_for: Callable[..., Client],
     bob: User,
-    told: list[Notification],
+    notified: list[Notification],
     make_run: Any,
     happened: Any,
     django_assert_max_num_queries: DjangoAssertNumQueries,
@@ -134,7 +136,7 @@ def test_the_list_costs_the_same_queries_however_long_it_is(
 
 
 def test_the_bell_looks_at_no_more_than_it_counts(bob: User, charlie: User, project: Project) -> None:
-    """It stands on every page: with 5,000 unread it took 110 ms of each, once for every project."""
+    """It is on every page: with 5,000 unread it took 110 ms of each, once for every project."""
     other = Project.objects.create(team=project.team, name="Other", slug="other")
     foreign = Project.objects.get(slug="elsewhere")
     events = Event.objects.bulk_create(
@@ -142,10 +144,10 @@ def test_the_bell_looks_at_no_more_than_it_counts(bob: User, charlie: User, proj
         for where, count in ((project, 30), (other, 40), (foreign, 50))
         for n in range(count)
     )
-    told = Notification.objects.bulk_create(Notification(event=event, user=bob) for event in events)
+    notified = Notification.objects.bulk_create(Notification(event=event, user=bob) for event in events)
     projects, unread = projects_and_unread(bob)
     assert ([found.slug for found in projects], unread) == (["joust", "other"], 70)
-    Notification.objects.filter(pk__in=[item.pk for item in told[:25]]).update(read_at=timezone.now())
+    Notification.objects.filter(pk__in=[item.pk for item in notified[:25]]).update(read_at=timezone.now())
     assert projects_and_unread(bob)[1] == 45 and projects_and_unread(charlie)[1] == 0
     limited = User.objects.get(pk=bob.pk)
     limited.api_token = ApiToken(user=bob, project=other)  # type: ignore[attr-defined]
@@ -187,7 +189,9 @@ def test_settings_that_cannot_be_read_change_nothing(
     assert not Watch.objects.exists() and not Reader.objects.exists()
 
 
-def test_nobody_watches_a_project_of_others(client_for: Callable[..., Client], charlie: User, project: Project) -> None:
+def test_no_person_watches_a_project_of_others(
+    client_for: Callable[..., Client], charlie: User, project: Project
+) -> None:
     mine = Project.objects.get(slug="elsewhere")
     data = {f"scope-{project.pk}": "all", f"scope-{mine.pk}": "all", "told": [], "language": "en"}
     client_for(charlie).post("/notifications/settings/", data)
@@ -269,7 +273,7 @@ def test_members_see_where_events_go_and_change_nothing(
         assert client.post(f"{CHANNELS}{channel.pk}/{act}/").status_code == 403
 
 
-def test_a_paused_channel_says_so_and_goes_on_at_a_click(
+def test_a_paused_channel_says_so_and_continues_at_a_click(
     client_for: Callable[..., Client],
     alice: User,
     service: Service,

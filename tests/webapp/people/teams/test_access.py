@@ -17,14 +17,14 @@ from webapp.runs.models import Run
 from webapp.runs.removal.models import Removal
 
 pytestmark = pytest.mark.django_db
-NOBODY = AnonymousUser()
+ANONYMOUS = AnonymousUser()
 
 
 def test_a_role_is_that_of_the_projects_team(
     project: Project, alice: User, bob: User, rita: User, charlie: User
 ) -> None:
     assert [role_in(user, project) for user in (alice, bob, rita)] == [Role.OWNER, Role.EDITOR, Role.VIEWER]
-    assert role_in(charlie, project) is None and role_in(NOBODY, project) is None
+    assert role_in(charlie, project) is None and role_in(ANONYMOUS, project) is None
     elsewhere = Project.objects.get(slug="elsewhere")
     assert role_in(charlie, elsewhere) == Role.OWNER and role_in(alice, elsewhere) is None
     alice.is_active = False
@@ -57,7 +57,7 @@ def test_a_project_needs_the_role(
     assert str(denied.value) == f"Your role in this team is {have}; this needs {need}."
 
 
-def test_reading_is_what_is_needed_where_nothing_is_said(project: Project, rita: User, make_run: Any) -> None:
+def test_reading_is_what_is_needed_where_no_right_is_named(project: Project, rita: User, make_run: Any) -> None:
     assert project_for(rita, "joust") == project
     run = make_run()
     assert object_for(rita, Run, run.pk) == run
@@ -67,7 +67,7 @@ def test_what_is_not_there_and_what_is_not_theirs_look_the_same(
     project: Project, charlie: User, alice: User, make_run: Any
 ) -> None:
     run = make_run()
-    for user in (charlie, NOBODY):
+    for user in (charlie, ANONYMOUS):
         for ask in (lambda user=user: project_for(user, "joust"), lambda user=user: object_for(user, Run, run.pk)):
             with pytest.raises(Http404):
                 ask()
@@ -110,7 +110,7 @@ def test_a_projects_own_object_needs_the_role_in_it(
     for user, slug, pk in (
         (charlie, "joust", run.pk),
         (charlie, "elsewhere", run.pk),
-        (NOBODY, "joust", run.pk),
+        (ANONYMOUS, "joust", run.pk),
         (alice, "nowhere", run.pk),
         (alice, "joust", uuid.uuid4()),
         (alice, "joust", "not-an-id"),
@@ -157,7 +157,7 @@ def test_a_persons_projects_by_name(project: Project, alice: User, charlie: User
     Project.objects.create(team=project.team, name="Archery", slug="archery")
     assert [found.name for found in projects_of(alice)] == ["Archery", "Joust"]
     assert [found.slug for found in projects_of(charlie)] == ["elsewhere"]
-    assert list(projects_of(NOBODY)) == []
+    assert list(projects_of(ANONYMOUS)) == []
     Membership.objects.all().delete()
     assert list(projects_of(alice)) == []
 
@@ -171,7 +171,7 @@ def test_what_outlives_its_project_is_of_its_team(
     for user in (bob, rita):
         with pytest.raises(PermissionDenied, match="this needs owner"):
             object_of_team(user, Removal, removal.pk, need=Role.OWNER)
-    for user, pk in ((charlie, removal.pk), (NOBODY, removal.pk), (alice, uuid.uuid4())):
+    for user, pk in ((charlie, removal.pk), (ANONYMOUS, removal.pk), (alice, uuid.uuid4())):
         with pytest.raises(Http404):
             object_of_team(user, Removal, pk, need=Role.VIEWER)
 

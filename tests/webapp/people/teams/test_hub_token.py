@@ -1,4 +1,4 @@
-"""A project's Hugging Face token: owners set it, trainers that fetch a base model get it, and nobody reads it."""
+"""A project's Hugging Face token: owners set it, trainers that fetch a base model get it, and no person reads it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def hub_config(source: str = "team/base", **over: Any) -> JobConfig:
     return JobConfig.model_validate({"kind": "sft", "model": {"source": source}, **over})
 
 
-def test_an_owner_sets_it_and_nobody_reads_it(
+def test_an_owner_sets_it_and_no_person_reads_it(
     project: Project, alice: User, bob: User, client_for: Clients, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -72,7 +72,7 @@ def test_it_is_replaced_and_removed(project: Project, alice: User, client_for: C
     assert client.post(url(project, "remove/")).status_code == 302
     assert hub_token_since(project) is None and hub_env(project, hub_config()) == {}
     fetched = project_dir(project.pk) / "hub"
-    fetched.mkdir()  # a run that goes on finds its base there
+    fetched.mkdir()  # a run that continues finds its base there
     assert hub_env(project, hub_config()) == {"TILTYARD_MODEL_CACHE": str(fetched)}
     assert client.post(url(project, "remove/")).status_code == 302  # twice changes nothing, and is no act
     assert list(AuditEntry.objects.order_by("id").values_list("action", flat=True)) == [
@@ -83,16 +83,14 @@ def test_it_is_replaced_and_removed(project: Project, alice: User, client_for: C
 
 
 @pytest.mark.parametrize("bad", ["", "short", "two words of it", "hf_\x00abcdefgh", "ключ-ключ-ключ", "x" * 501])
-def test_what_is_no_token_is_refused_beside_its_field(
-    bad: str, project: Project, alice: User, client_for: Clients
-) -> None:
+def test_what_is_no_token_is_refused_at_its_field(bad: str, project: Project, alice: User, client_for: Clients) -> None:
     answer = client_for(alice).post(url(project), {"token": bad})
     page = answer.content.decode()
     assert answer.status_code == 422 and 'aria-invalid="true"' in page and hub_token_since(project) is None
-    told = client_for(alice).post(
+    refused = client_for(alice).post(
         f"/api/v1/projects/{project.slug}/hub-token", json.dumps({"token": bad}), content_type="application/json"
     )
-    assert told.status_code == 422 and hub_token_since(project) is None
+    assert refused.status_code == 422 and hub_token_since(project) is None
 
 
 @pytest.mark.parametrize("tail", ["", "remove/"])
@@ -150,7 +148,7 @@ def test_the_trainer_gets_it_and_what_a_trainer_starts_does_not(
     assert TOKEN not in Path(arguments[0]).read_text()
     run.refresh_from_db()
     assert TOKEN not in json.dumps([run.resolved, run.config])
-    # As in the trainer: whatever it starts is made of these lists.
+    # As in the trainer: what it starts is made of these lists.
     for name, value in env.items():
         monkeypatch.setenv(name, value)
     tracker = child_env(PLACES, CERTIFICATES, TRACKERS["trackio"].variables)

@@ -101,8 +101,8 @@ def test_who_comes_by_link_sets_a_password_without_the_old_one(alice: User) -> N
     assert _login(Client(), "alice", "a much better phrase 7") == 302
 
 
-def test_what_a_password_must_be_is_said_in_sentences(bob: User) -> None:
-    """As a list it had an empty item: one validator asks nothing, and is told of what was set."""
+def test_what_a_password_must_be_is_shown_in_sentences(bob: User) -> None:
+    """As a list it had an empty item: one validator asks nothing, and learns what was set."""
     client = Client()
     client.force_login(bob)
     page = client.get(reverse("set-password")).content.decode()

@@ -91,7 +91,7 @@ def test_its_name_is_kept_in_one_form(project: Project, alice: User) -> None:
 
 
 # --- No way in ------------------------------------------------------------------------------------------------------
-def test_nobody_logs_in_as_one(project: Project, alice: User, client_for: Clients) -> None:
+def test_no_person_logs_in_as_one(project: Project, alice: User, client_for: Clients) -> None:
     machine, text = _made(project, alice)
     user = machine.user
     assert not user.has_usable_password() and user.email == "" and authenticate(username="ci", password="") is None
@@ -228,8 +228,8 @@ def test_a_token_is_replaced_by_another_for_as_long(project: Project, alice: Use
         assert (new.name, new.role, new.project) == ("1", "editor", project)
         assert timedelta(days=30) - (new.expires_at - timezone.now()) < timedelta(minutes=1)
         assert _ask(made.context["text"]).status_code == 200
-    told = _ask(text)
-    assert told.status_code == 401 and "another one took its place" in told.json()["message"]
+    refused = _ask(text)
+    assert refused.status_code == 401 and "another one took its place" in refused.json()["message"]
     again = client_for(alice).post(f"{PAGE}{machine.pk}/tokens/{old.pk}/replace/")
     assert again.status_code == 404
 
@@ -294,8 +294,8 @@ def test_an_owner_ends_it_for_good(project: Project, alice: User, client_for: Cl
     _ask(text, "projects/joust/runs", "post", data=body, content_type="application/json")
     client = client_for(alice)
     assert client.post(f"{PAGE}{machine.pk}/end/")["Location"] == PAGE
-    told = _ask(text)
-    assert told.status_code == 401 and "its machine account was ended" in told.json()["message"]
+    refused = _ask(text)
+    assert refused.status_code == 401 and "its machine account was ended" in refused.json()["message"]
     assert Run.objects.get().created_by == machine.user
     assert client.post(f"{PAGE}{machine.pk}/end/").status_code == 404
     assert "No machine accounts yet" in client.get(PAGE).content.decode()

@@ -45,7 +45,7 @@ def test_home_goes_straight_to_the_only_project(client_for: Clients, project: Pr
     assert "Joust" in page and "Second" in page
 
 
-def test_home_tells_someone_without_a_team_what_to_do(client_for: Clients, db: None) -> None:
+def test_home_shows_a_person_without_a_team_what_to_do(client_for: Clients, db: None) -> None:
     lonely = User.objects.create_user("lonely")
     page = client_for(lonely).get("/").content.decode()
     assert "lonely" in page and "Settings" in page

@@ -1,4 +1,4 @@
-"""The administrator's switch, the confirmation before it, and the audit that nobody can change."""
+"""The administrator's switch, the confirmation before it, and the audit that no one can change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A token ends for good with what it stands for, and owners see and end what reaches their projects."""
+"""A token ends for good with what it represents, and owners see and end what reaches their projects."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_a_hash_that_is_renewed_at_a_login_ends_nothing(bob: User) -> None:
     assert bob.password != before and _ask(text).status_code == 200
 
 
-def test_whoever_leaves_a_team_loses_what_reached_its_projects(
+def test_a_person_who_leaves_a_team_loses_what_reached_its_projects(
     alice: User, bob: User, project: Project, other: Project
 ) -> None:
     everywhere, here = _text(bob, "everywhere"), _text(bob, "here", project=project)
@@ -237,7 +237,7 @@ def test_administrators_see_and_end_all(client_for: Clients, alice: User, charli
     assert client_for(ada).post(f"/site/tokens/{token.pk}/revoke/").status_code == 404
 
 
-def test_what_a_person_revokes_is_not_told_them_again(client_for: Clients, bob: User) -> None:
+def test_a_person_is_not_notified_of_what_they_revoked(client_for: Clients, bob: User) -> None:
     _text(bob, "mine")
     client_for(bob).post(f"/tokens/{ApiToken.objects.get().pk}/revoke/")
     assert _ends() == {"mine": ("revoked", "bob")} and _revocations() == {("bob", "mine")}

@@ -48,7 +48,7 @@ def test_an_address_is_read_and_written_in_one_order(query: str, said: str) -> N
         ("turns_from=1e400", "turns_from: “1e400” is not a number."),
     ],
 )
-def test_what_cannot_be_read_is_said_and_left_out(query: str, problem: str) -> None:
+def test_what_cannot_be_read_is_reported_and_left_out(query: str, problem: str) -> None:
     filters = filters_of(QueryDict(query))
     assert filters.problems == (problem,) and filters.pairs() == []
 

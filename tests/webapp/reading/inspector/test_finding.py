@@ -120,7 +120,7 @@ def test_a_group_stays_together_newest_step_first(played: Played) -> None:
 
 
 @pytest.mark.parametrize("after", ["nonsense", "1~2", f"x~{uuid.UUID(int=7)}", "1~2~3~4~5~6~7", "~~~~~~", "9e999~a"])
-def test_a_place_that_nobody_was_given_is_the_beginning(played: Played, after: str) -> None:
+def test_a_forged_place_is_the_beginning(played: Played, after: str) -> None:
     for sort in ("", "sort=reward"):
         assert len(view_of(played.run, sort).page(after, 50)[0]) == 8
 
@@ -247,7 +247,7 @@ def test_nothing_is_nothing(make_run: Callable[..., Any]) -> None:
 
 
 @pytest.mark.parametrize("sort", [f"{sign}{name}" for name in SORTS for sign in ("", "-")])
-def test_beside_each_rollout_stand_those_before_and_after_it_in_the_list(played: Played, sort: str) -> None:
+def test_each_rollout_has_links_to_those_before_and_after_it_in_the_list(played: Played, sort: str) -> None:
     view = view_of(played.run, f"sort={sort}")
     rows, _more = view.page("", 50)
     names = played.names(rows)

@@ -128,7 +128,7 @@ def test_what_was_looked_for_is_marked_in_its_turn(played: Played, rita: User, c
     assert text_of(client_for(rita), address(played.run, "q=天气")).count("<mark>天气</mark>") == 1
 
 
-def test_turns_that_are_not_indexed_yet_are_told_of(played: Played, rita: User, client_for: ClientFor) -> None:
+def test_turns_that_are_not_indexed_yet_are_mentioned(played: Played, rita: User, client_for: ClientFor) -> None:
     said = "still being indexed"
     assert said not in text_of(client_for(rita), address(played.run, "q=9+*+5"))
     Turn.objects.filter(rollout=played.rows["right"]).update(words=None)
@@ -146,7 +146,7 @@ def test_an_empty_view_says_which_filter_to_clear(played: Played, rita: User, cl
     ]
 
 
-def test_what_cannot_be_read_is_said(played: Played, rita: User, client_for: ClientFor) -> None:
+def test_what_cannot_be_read_is_reported(played: Played, rita: User, client_for: ClientFor) -> None:
     page = text_of(client_for(rita), address(played.run, "outcome=won&q=*"))
     assert "Outcome: there is no “won”." in page and "two Chinese characters" in page
 
@@ -160,7 +160,7 @@ def test_the_form_asks_for_a_part_alone(played: Played, rita: User, client_for: 
     assert part.strip().startswith('<div id="inspector-found">') and "<form" not in part
 
 
-def test_the_next_page_goes_on_where_this_one_ends(
+def test_the_next_page_begins_where_this_one_ends(
     played: Played, rita: User, client_for: ClientFor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(page_module, "PER_PAGE", 5)

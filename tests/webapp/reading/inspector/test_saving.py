@@ -167,7 +167,7 @@ def test_cases_expect_the_reward_that_was_given(
     assert twice.status_code == 422 and RewardCase.objects.count() == 3  # all or none
 
 
-def test_what_cannot_be_saved_is_said(
+def test_what_cannot_be_saved_is_reported(
     played: Played, bob: User, client_for: ClientFor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client = client_for(bob)
@@ -218,12 +218,12 @@ def test_each_rollout_is_left_out_once_and_each_task_kept_once(
     Rollout.objects.filter(pk=played.rows["held"].pk).update(parse_errors=1)
     Rollout.objects.filter(pk=played.rows["wrong"].pk).update(row=played.rows["right"].row)
     items = client_for(rita).get(f"/api/v1/runs/{played.run.pk}/rollouts/save").json()["items"]
-    told = {item["kind"]: item for item in items}
-    assert (told["demonstrations"]["keeps"], told["demonstrations"]["left_out"]) == (
+    by_kind = {item["kind"]: item for item in items}
+    assert (by_kind["demonstrations"]["keeps"], by_kind["demonstrations"]["left_out"]) == (
         5,
         ["excluded or in flight: 2", "on held-out tasks: 1"],
     )
-    assert told["tasks"]["keeps"] == 6
+    assert by_kind["tasks"]["keeps"] == 6
 
 
 def test_before_saving_it_says_what_is_kept_and_what_is_left_out(
@@ -233,11 +233,11 @@ def test_before_saving_it_says_what_is_kept_and_what_is_left_out(
     journal(attempt_dir(run.pk, 1), [*rollout("low", 0.1), *rollout("high", 1.0), scored("low", "high", step=1)])
     Rollout.objects.filter(pk=played.rows["half"].pk).update(parse_errors=1)
 
-    def told(query: str = "", place: str = f"runs/{run.pk}") -> dict[str, Any]:
+    def offers(query: str = "", place: str = f"runs/{run.pk}") -> dict[str, Any]:
         items = client.get(f"/api/v1/{place}/rollouts/save?{query}").json()["items"]
         return {item["kind"]: item for item in items}
 
-    whole = told()
+    whole = offers()
     assert (whole["demonstrations"]["keeps"], whole["demonstrations"]["left_out"]) == (
         4,
         ["excluded or in flight: 2", "on held-out tasks: 1", "with unreadable calls: 1"],
@@ -247,19 +247,19 @@ def test_before_saving_it_says_what_is_kept_and_what_is_left_out(
     assert whole["pairs"]["says"] == "at most 1 pair (≥ 0.05: 1, ≥ 0.1: 1, ≥ 0.25: 1, ≥ 0.5: 1, ≥ 1: 1)"
     assert whole["pairs"]["left_out"] == ["groups without two rewards that count: 2", "on held-out tasks: 1"]
     assert whole["lab"]["says"] == "6 rollouts (groups: 3)"
-    assert told("outcome=solved")["lab"]["says"] == "4 rollouts (groups: 1)", "each group is taken whole"
-    assert told("", "projects/joust")["cases"]["keeps"] == 6
+    assert offers("outcome=solved")["lab"]["says"] == "4 rollouts (groups: 1)", "each group is taken whole"
+    assert offers("", "projects/joust")["cases"]["keeps"] == 6
     page = client_for(bob).get(reverse("run-rollouts-save", args=["joust", run.pk])).content.decode()
     assert "at most 4 conversations" in page and "with unreadable calls: 1" in page and "at most 1 pair" in page
     Rollout.objects.filter(run=run, reward__isnull=False).update(reward=0.5)
-    assert (told()["pairs"]["keeps"], told()["pairs"]["left_out"][0]) == (0, "groups whose rewards are equal: 1")
+    assert (offers()["pairs"]["keeps"], offers()["pairs"]["left_out"][0]) == (0, "groups whose rewards are equal: 1")
     Run.objects.filter(pk=run.pk).update(state="running")
-    assert "has not ended yet" in told()["pairs"]["problem"] and not told()["lab"]["problem"]
-    assert "Choose the rollouts of one run" in told("outcome=failed&held_out=yes")["lab"]["problem"]
+    assert "has not ended yet" in offers()["pairs"]["problem"] and not offers()["lab"]["problem"]
+    assert "Choose the rollouts of one run" in offers("outcome=failed&held_out=yes")["lab"]["problem"]
     monkeypatch.setattr("webapp.reading.inspector.saving.CASES_MOST", 5)
-    assert "6 rollouts have a reward, and 5" in told()["cases"]["problem"]
+    assert "6 rollouts have a reward, and 5" in offers()["cases"]["problem"]
     monkeypatch.setattr(finding, "COUNT_MOST", 3)
-    assert {item["problem"] for item in told().values()} == {
+    assert {item["problem"] for item in offers().values()} == {
         "More than 3 rollouts match. Narrow the view, then save it."
     }
     address = f"/api/v1/runs/{run.pk}/rollouts/save"

@@ -1,4 +1,4 @@
-"""Branches: kept with their score, beside the recorded rollout, and made into data."""
+"""Branches: kept with their score, next to the recorded rollout, and made into data."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ SAID = {"role": "assistant", "content": "It is 21."}
 def branch(played: Make, bob: User) -> Branch:
     """From the third turn of a rollout with the reward 0.8, and worse."""
     rollout = played()
-    told = [
+    messages = [
         message for turn in Turn.objects.filter(rollout=rollout).order_by("number")[:5] for message in turn.messages
     ]
     return Branch.objects.create(
         rollout=rollout,
         turn=3,
-        messages=[*told, SAID],
+        messages=[*messages, SAID],
         prompt_length=1,
         start=5,
         done=True,
@@ -97,7 +97,7 @@ async def test_the_newest_branches_are_kept(played: Make, bob: Any, sit: Make, m
     assert kept == ["three", "two"]
 
 
-def test_it_stands_beside_the_recorded_rollout(branch: Branch) -> None:
+def test_it_is_shown_next_to_the_recorded_rollout(branch: Branch) -> None:
     found = beside(branch.rollout, [branch])
     assert [len(column.messages) for column in found.columns] == [8, 6]
     assert (found.skipped, found.left) == (4, 0) and [row.same for row in found.rows] == [True, False, False, False]
@@ -183,11 +183,11 @@ def test_a_recorded_turn_that_could_not_be_read_is_no_half_of_a_pair(
     assert save(client_for(bob), branch, kind="row", name="rows").status_code == 302
 
 
-def test_broken_calls_that_were_recorded_whole_stand_in_a_pair_and_beside_as_they_were_written(
+def test_broken_calls_that_were_recorded_whole_are_shown_and_paired_as_they_were_written(
     branch: Branch, bob: User, client_for: Make
 ) -> None:
     turns = Turn.objects.filter(rollout=branch.rollout)
-    turns.filter(number=3).update(wrote="Let me see. <tool_call>{")  # both were told so, before the branch
+    turns.filter(number=3).update(wrote="Let me see. <tool_call>{")  # both were given this, before the branch
     turns.filter(number=5).update(wrote="<tool_call>4 *", parse_error="no JSON")
     assert save(client_for(bob), branch, kind="pair", name="pairs").status_code == 302
     pair = json.loads(Dataset.objects.get(name="pairs").upload_path.read_text())
@@ -196,7 +196,7 @@ def test_broken_calls_that_were_recorded_whole_stand_in_a_pair_and_beside_as_the
     found = beside(branch.rollout, [branch])
     assert (found.skipped, found.rows[1].first) == (4, True), "the past of both is the same"
     assert [cell.messages[0].text for cell in found.rows[1].cells] == ["<tool_call>4 *", "It is 21."]
-    branch.same = False  # it was told something else: then its own past is shown
+    branch.same = False  # it was given something else: then its own past is shown
     found = beside(branch.rollout, [branch])
     texts = [cell.messages[0].text for row in found.rows if row.first for cell in row.cells]
     assert texts == ["Let me see. <tool_call>{", "Let me see."]

@@ -63,7 +63,7 @@ def seen_through(run: Run) -> Run:
     return run
 
 
-def test_an_endpoint_goes_on_where_the_recorded_policy_stood(
+def test_an_endpoint_continues_where_the_recorded_policy_was(
     played: Make, gpt: Stub, bob: User, client_for: Make
 ) -> None:
     rollout = played()
@@ -74,7 +74,7 @@ def test_an_endpoint_goes_on_where_the_recorded_policy_stood(
     assert run.name == "branch-3.1.0-turn-3-1" and run.created_by == bob
     assert run.config["rollout"]["num_generations"] == 2 and run.config["rollout"]["temperature"] == 0.5
     seen_through(run)
-    # It says nothing of how good the contestant is: it stands in no table, and no page takes it for an evaluation.
+    # It says nothing of how good the contestant is: it is in no table, and no page takes it for an evaluation.
     assert not run.measures and run.evaluation is None
     assert list(Event.objects.values_list("kind", flat=True)) == ["run_succeeded"]
     assert not contestants_of(run.project, [str(run.pk)])[0][0].evaluates
@@ -155,7 +155,7 @@ def test_components_weigh_as_they_did_at_the_recorded_step(played: Make, gpt: St
     assert [part["weight"] for part in parts] == [0.6, pytest.approx(0.3)]
 
 
-def test_an_environment_that_answers_otherwise_is_told(played: Make, gpt: Stub, bob: User) -> None:
+def test_an_environment_that_answers_otherwise_is_reported(played: Make, gpt: Stub, bob: User) -> None:
     rollout = played()
     Turn.objects.filter(rollout=rollout, number=2).update(
         messages=[{"role": "tool", "content": "17", "tool_call_id": "call_0_0", "name": "calculator"}]
@@ -217,7 +217,7 @@ def test_only_the_newest_attempt_counts_as_over(played: Make, gpt: Stub, bob: Us
     assert [each.done for each in continuing(rollout)] == [1]
 
 
-def test_the_page_tells_what_goes_on_and_what_came_of_it(
+def test_the_page_shows_what_is_running_and_what_came_of_it(
     played: Make, gpt: Stub, bob: User, rita: User, charlie: User, client_for: Make
 ) -> None:
     rollout = played()
@@ -243,7 +243,7 @@ def test_the_page_tells_what_goes_on_and_what_came_of_it(
     assert Continuation.objects.count() == 1 and not Branch.objects.exists()
 
 
-def test_the_model_of_the_run_is_chosen_unless_somebody_chooses(
+def test_the_model_of_the_run_is_the_default_choice(
     played: Make, project: Project, run: Run, bob: User, client_for: Make
 ) -> None:
     rollout = played()
@@ -330,4 +330,4 @@ def test_a_clone_of_such_a_run_is_a_run_like_it(played: Make, gpt: Stub, bob: Us
     Run.objects.filter(pk=run.pk).update(state="cancelled")  # else it is claimed first
     seen_through(clone)
     found = Rollout.objects.get(run=clone)
-    assert found.turns == 3 and branches_of(rollout) == []  # it is nobody's branch
+    assert found.turns == 3 and branches_of(rollout) == []  # it is no person's branch

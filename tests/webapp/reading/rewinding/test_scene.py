@@ -44,7 +44,7 @@ def test_turns_count_from_1_to_the_last_that_can_be_taken_otherwise(played: Make
     ended, cut = scene_of(played()), scene_of(played(TALK[:2], index=1, status="truncated"))
     assert (ended.last, cut.last) == (4, 3)
     assert [ended.kept(turn) for turn in (1, 4)] == [0, 3] and cut.kept(3) == 2
-    assert cut.recording.reward is None  # where it was cut off, nobody knows how it would have ended
+    assert cut.recording.reward is None  # where it was cut off, how it would have ended is not known
     for scene, turn in ((ended, 0), (ended, 5), (cut, 4)):
         with pytest.raises(ValidationError, match=f"turns 1 to {scene.last}"):
             scene.kept(turn)

@@ -1,4 +1,4 @@
-"""The socket of a rewound rollout: who may play, where the episode stands, what is checked, how a branch is scored."""
+"""The socket of a rewound rollout: who may play, where the episode is, what is checked, how a branch is scored."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 Make = Callable[..., Any]
 
 
-async def test_an_editor_goes_on_from_a_turn_and_is_scored_as_the_run_scores(
+async def test_an_editor_continues_from_a_turn_and_is_scored_as_the_run_scores(
     played: Make, environment: Environment, bob: Any, sit: Make
 ) -> None:
     rollout = await in_db(played)()
@@ -94,7 +94,7 @@ async def test_what_was_played_is_kept_and_says_where_it_comes_from(
     tab = await sit(rollout, bob)
     await tab.rewind(3)
     refused = await tab.ask(type="save_row", dataset="by hand")
-    assert refused["type"] == "problem"  # the recorded turns alone are nobody's demonstration
+    assert refused["type"] == "problem"  # the recorded turns alone are no person's demonstration
     await tab.step("It is 20.")
     await tab.frame()
     saved = await tab.ask(type="save_row", dataset="by hand")

@@ -83,7 +83,7 @@ def test_credit_to_turns_is_tried_on_what_was_recorded(
     assert scored(made, spec, aggregation="normalize_then_sum")["turns"] is None
 
 
-def test_two_specs_beside_each_other(recorded_run: Any, built: Any, scored: Any, at_once: Any) -> None:
+def test_two_specs_next_to_each_other(recorded_run: Any, built: Any, scored: Any, at_once: Any) -> None:
     made = built(kind="run", run=recorded_run())
     found = scored(made, SPEC, against=[{"name": "task_success", "weight": -1}], sort="changed", only="changed")
     assert found["agreement"] == pytest.approx(-1) and found["against"]["reward"]["mean"] == pytest.approx(-1 / 3)
@@ -123,7 +123,7 @@ def test_what_cannot_be_computed_excludes_and_says_why(
     assert "NaN" not in text and "Infinity" not in text
 
 
-def test_why_a_value_is_missing_is_said_in_the_readers_language(
+def test_why_a_value_is_missing_is_shown_in_the_readers_language(
     recorded_run: Any, built: Any, scored: Any, at_once: Any, client_for: Any, alice: Any, monkeypatch: Any
 ) -> None:
     """The template is translated and its values stay; columns that were kept as English texts are still read."""
@@ -299,7 +299,7 @@ def test_custom_code_is_computed_in_its_sandbox_if_it_was_tested_in_the_project(
     assert values[0] == 0.01 and values[1] == len("It is 5") / 100
 
 
-def test_a_person_who_has_too_much_scored_is_told_when_to_come_back(
+def test_a_person_who_has_too_much_scored_learns_when_to_come_back(
     recorded_run: Any, built: Any, project: Project, client_for: Any, rita: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = recorded_run(steps=1)

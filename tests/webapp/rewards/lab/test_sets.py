@@ -81,7 +81,7 @@ def test_pasted_conversations_of_one_prompt_are_a_group(built: Any) -> None:
         ({"kind": "pasted", "text": json.dumps(TALK), "name": "a/b"}, "name", "Use letters"),
     ],
 )
-def test_what_is_wrong_is_said_beside_its_field(
+def test_what_is_wrong_is_reported_at_its_field(
     fields: dict[str, Any], field: str, words: str, project: Project, alice: Any
 ) -> None:
     with pytest.raises(ValidationError) as caught:

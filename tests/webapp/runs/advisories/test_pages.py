@@ -60,8 +60,8 @@ def test_the_run_page_says_what_was_found_with_its_evidence_and_acts(client: Cli
 
 def test_a_viewer_sees_it_without_the_button_that_stops(client: Client, advised: Run, rita: Any) -> None:
     client.force_login(rita)
-    told = part(client, advised).content.decode()
-    assert "Shaping above the outcome" in told and "stop-dialog" not in told
+    page = part(client, advised).content.decode()
+    assert "Shaping above the outcome" in page and "stop-dialog" not in page
 
 
 def test_what_is_shown_already_is_not_sent_again(client: Client, advised: Run, bob: Any) -> None:
@@ -74,7 +74,7 @@ def test_what_is_shown_already_is_not_sent_again(client: Client, advised: Run, b
     assert part(client, advised, shown=key).status_code == 200
 
 
-def test_a_run_that_has_ended_is_not_asked_about_for_ever(client: Client, advised: Run, bob: Any) -> None:
+def test_a_run_that_has_ended_is_not_asked_about_without_end(client: Client, advised: Run, bob: Any) -> None:
     client.force_login(bob)
     ended = timezone.now() - timedelta(minutes=5)
     Run.objects.filter(pk=advised.pk).update(state=RunState.SUCCEEDED, finished_at=ended)
@@ -99,7 +99,7 @@ def test_the_list_of_runs_counts_the_open_ones(client: Client, advised: Run, mak
     assert {item["name"]: item["advisories"] for item in items} == {"planted": n, "calm": 0}
 
 
-def test_the_api_tells_them_in_the_language_that_was_asked_for(client: Client, advised: Run, bob: Any) -> None:
+def test_the_api_returns_them_in_the_language_that_was_asked_for(client: Client, advised: Run, bob: Any) -> None:
     client.force_login(bob)
     items = client.get(f"/api/v1/runs/{advised.pk}/advisories").json()["items"]
     first, last = items[0], items[-1]
@@ -132,17 +132,17 @@ def test_charts_know_what_to_mark(client: Client, advised: Run, bob: Any) -> Non
     assert (marks[0]["first"], marks[0]["severity"], marks[0]["names"]) == (30, "stop", ["inverted_share"])
 
 
-def test_what_can_be_gone_back_to_stands_beside_it(client: Client, advised: Run, bob: Any, rita: Any) -> None:
+def test_the_checkpoint_to_return_to_is_shown_with_it(client: Client, advised: Run, bob: Any, rita: Any) -> None:
     points = {step: _saved(advised, step) for step in (2, 10, 20, 40)}
     Run.objects.filter(pk=advised.pk).update(state=RunState.RUNNING)
     client.force_login(bob)
-    told = part(client, advised).content.decode()
-    assert "Roll back" not in told and reverse("run-pause", args=[advised.project.slug, advised.pk]) in told
+    page = part(client, advised).content.decode()
+    assert "Roll back" not in page and reverse("run-pause", args=[advised.project.slug, advised.pk]) in page
     key = part(client, advised).context["advised"].key
     Run.objects.filter(pk=advised.pk).update(state=RunState.PAUSED)
-    told = part(client, advised, shown=key).content.decode()
-    assert "Roll back to step 20 and change" in told and f"checkpoint={points[20].pk}" in told
-    assert f"checkpoint={points[2].pk}&amp;change=slower" in told, "of the spike at step 3, which is over"
+    page = part(client, advised, shown=key).content.decode()
+    assert "Roll back to step 20 and change" in page and f"checkpoint={points[20].pk}" in page
+    assert f"checkpoint={points[2].pk}&amp;change=slower" in page, "of the spike at step 3, which is over"
     items = client.get(f"/api/v1/runs/{advised.pk}/advisories").json()["items"]
     assert items[0]["before"] == {"id": str(points[20].pk), "step": 20}
     assert (items[0]["kept"], items[0]["paused"]) == (None, False)

@@ -22,8 +22,8 @@ def test_a_metric_whose_name_is_longer_than_a_name_of_postgresql_has_its_newest_
 
 def test_the_band_of_the_reward_comes_with_the_first_curves(make_run: Any) -> None:
     run = make_run()
-    for name in ("reward", "reward_std", "heldout/success_low", "grad_norm_of_somebody"):
+    for name in ("reward", "reward_std", "heldout/success_low", "grad_norm_of_another"):
         points(run, name, [0.5, 0.75])
-    found = first_curves(run, ["reward", "reward_std", "heldout/success_low", "grad_norm_of_somebody"])
+    found = first_curves(run, ["reward", "reward_std", "heldout/success_low", "grad_norm_of_another"])
     assert set(found) == {"reward", "reward_std", "heldout/success_low"}
     assert found["reward_std"]["values"] == [0.5, 0.75]

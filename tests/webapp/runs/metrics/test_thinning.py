@@ -49,7 +49,7 @@ def test_means_count_all_figures_of_a_stretch_once() -> None:
     assert means["steps"][:2] == [24, 74]
 
 
-def test_a_gap_stays_a_gap_and_hides_no_spike_beside_it() -> None:
+def test_a_gap_stays_a_gap_and_hides_no_spike_next_to_it() -> None:
     """Where a stretch had a NaN, that was its highest, and a spike in it was lost."""
     values = [0.0] * 1_000
     values[500], values[501], values[503] = 7.0, math.nan, math.inf

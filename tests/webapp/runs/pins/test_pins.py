@@ -22,7 +22,7 @@ def pin(client: Client, run: Run, **over: Any) -> Any:
     return client.post(f"/api/v1/runs/{run.pk}/pins", json.dumps(CHART | over), content_type="application/json")
 
 
-def test_a_chart_is_pinned_as_it_stood_and_shown_on_the_projects_page(make_run: Any, client_for: Any, bob: Any) -> None:
+def test_a_chart_is_pinned_as_it_was_and_shown_on_the_projects_page(make_run: Any, client_for: Any, bob: Any) -> None:
     spec = {"components": [{"name": "task_success", "weight": 1.0}]}
     run = make_run(name="first", config={"kind": "grpo", "rewards": spec}, state="succeeded")
     made = pin(client_for(bob), run)

@@ -108,7 +108,7 @@ def test_the_live_view_and_the_lab_see_only_what_is_learned_from(evaluated: Any)
     assert RolloutGroup.objects.filter(run=run).count() == 1
 
 
-def test_an_evaluation_that_follows_keeps_the_best_and_tells_the_newest(evaluated: Any) -> None:
+def test_an_evaluation_that_follows_keeps_the_best_and_shows_the_newest(evaluated: Any) -> None:
     evaluated.write(run_events.HeldOutEvaluated(step=4, report=report(1 / 3, 0.1, 0.6), best=False))
     evaluated.project()
     evaluated.run.refresh_from_db()

@@ -1,4 +1,4 @@
-"""The list of runs as a team's list: what it tells, filters, columns, stars, and acts on several runs at once."""
+"""The list of runs as a team's list: what it shows, filters, columns, stars, and acts on several runs at once."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def _url(name: str, project: Project, *rest: Any) -> str:
     return reverse(name, args=[project.slug, *rest])
 
 
-# --- What a line tells ----------------------------------------------------------------------------------------------
-def test_a_line_tells_success_spec_model_and_device_time(project: Any, make_run: Any, alice: Any) -> None:
+# --- What a line shows --- -------------------------------------------------------------------------------------------
+def test_a_line_shows_success_spec_model_and_device_time(project: Any, make_run: Any, alice: Any) -> None:
     run = _config(make_run, "reward:tool@2", success=0.75, heldout_success=0.5, last_reward=0.9, created_by=alice)
     now = timezone.now()
     for number, seconds in ((1, 60), (2, 30)):
@@ -149,7 +149,7 @@ def test_what_may_be_a_tag() -> None:
         tags_of(["two words"])
 
 
-def test_the_tags_of_the_project_are_read_once_somebody_opens_the_editor(
+def test_the_tags_of_the_project_are_read_when_the_editor_is_opened(
     client_for: Any, project: Project, bob: Any, rita: Any, make_run: Any
 ) -> None:
     run, _other = make_run(tags=["mine"]), make_run(tags=["zeta", "theirs"])
@@ -210,8 +210,8 @@ def test_archived_runs_are_hidden_counted_and_taken_back(
     client, url, home = client_for(bob), _url("run-archive", project), _url("run-list", project)
     asked = client.get(url, {"c": [ended.pk, active.pk, "x"]}).content.decode()
     assert "Archive 2 runs" in asked and "1 run has not ended" in asked
-    told = client.post(url, {"c": [ended.pk, active.pk]}, follow=True).content.decode()
-    assert "1 run was archived." in told and "1 run has not ended and stays in the list." in told
+    text = client.post(url, {"c": [ended.pk, active.pk]}, follow=True).content.decode()
+    assert "1 run was archived." in text and "1 run has not ended and stays in the list." in text
     page = client_for(rita).get(home).content.decode()
     assert ">ended<" not in page and "1 archived run" in page and 'href="?archived=1"' in page
     hidden = client_for(rita).get(home, {"archived": "1"}).content.decode()
@@ -311,19 +311,19 @@ def test_a_row_holds_and_escapes_what_people_wrote(project: Any, make_run: Any, 
     def drawn(name: str, csrf: str = "") -> str:
         return str(table_rows([of[name]], shown, project.slug, csrf)[0])
 
-    told, at = drawn(evil, 'token"'), f"/p/{project.slug}/runs/{run.pk}/"
-    assert "<script" not in told and 'value="token&quot;"' in told
+    page, at = drawn(evil, 'token"'), f"/p/{project.slug}/runs/{run.pk}/"
+    assert "<script" not in page and 'value="token&quot;"' in page
     escaped = "&quot;&gt;&lt;script&gt;alert(1)&lt;/script&gt;"
-    assert f'<a href="{at}">{escaped}</a> <span class="tag">GRPO</span>' in told
-    assert f'value="{run.pk}" id="pick-{run.pk}" form="compare-form" hx-preserve aria-label="Choose {escaped}">' in told
-    assert f'action="{at}star/" hx-post="{at}star/"' in told and f'aria-label="Star {escaped}">' in told
-    assert 'name="on" value="1" aria-pressed="false"' in told
-    assert f'<span class="cell-sub" title="{escaped}">{escaped}</span>' in told
-    assert '<td class="num" data-label="Task success">50%</td>' in told
+    assert f'<a href="{at}">{escaped}</a> <span class="tag">GRPO</span>' in page
+    assert f'value="{run.pk}" id="pick-{run.pk}" form="compare-form" hx-preserve aria-label="Choose {escaped}">' in page
+    assert f'action="{at}star/" hx-post="{at}star/"' in page and f'aria-label="Star {escaped}">' in page
+    assert 'name="on" value="1" aria-pressed="false"' in page
+    assert f'<span class="cell-sub" title="{escaped}">{escaped}</span>' in page
+    assert '<td class="num" data-label="Task success">50%</td>' in page
     assert (
         f'<td data-label="Tags"><span class="tags"><a class="tag" href="/p/{project.slug}/runs/?tag=a/b%26c"'
         ' title="Runs tagged a/b&amp;c">a/b&amp;c</a></span></td>'
-    ) in told
+    ) in page
     assert escaped in (folded := drawn("plain", "token")) and "<script" not in folded
     assert f"<summary>{'x' * 69}…</summary>" in folded and '<td data-label="Tags"></td>' in folded
     bare = drawn(evil)  # where runs are only shown

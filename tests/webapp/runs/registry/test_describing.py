@@ -56,7 +56,7 @@ def test_one_model_is_in_production_and_the_former_loses_the_mark(pair: Any, cli
         RegisteredModel.objects.filter(pk=old.pk).update(mark="production")
 
 
-def test_a_model_in_production_is_told_once_for_each_time(pair: Any, client_for: Any, bob: User) -> None:
+def test_a_model_in_production_is_notified_once_for_each_time(pair: Any, client_for: Any, bob: User) -> None:
     old, new = pair
     client = client_for(bob)
     for model, mark in ((old, "candidate"), (old, "production"), (old, "production"), (new, "production")):
@@ -87,7 +87,7 @@ def test_an_unknown_mark_changes_nothing(pair: Any, client_for: Any, bob: User) 
     assert (answer.status_code, answer.json()["detail"][0]["path"]) == (422, "mark")
 
 
-def test_the_mark_stands_in_the_list(pair: Any, client_for: Any, bob: User, rita: User) -> None:
+def test_the_mark_is_in_the_list(pair: Any, client_for: Any, bob: User, rita: User) -> None:
     _mark(client_for(bob), pair[1], "production")
     page = client_for(rita).get("/p/joust/models/").content.decode()
     row = page[page.index(f"/p/joust/models/{pair[1].pk}/") :]
@@ -121,7 +121,7 @@ def test_tags_and_notes_are_kept_as_written(pair: Any, client_for: Any, bob: Use
         ({"notes": "n" * 4001}, "That is 4001 characters; at most 4000 are kept."),
     ],
 )
-def test_what_is_too_much_is_said_beside_its_field(
+def test_what_is_too_much_is_reported_at_its_field(
     pair: Any, client_for: Any, bob: User, form: dict[str, str], sentence: str
 ) -> None:
     answer = _about(client_for(bob), pair[0], **form)

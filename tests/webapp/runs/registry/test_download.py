@@ -1,4 +1,4 @@
-"""A model downloaded: every file as it stands here, proved by its hash, or a sentence."""
+"""A model downloaded: every file as it is here, proved by its hash, or a sentence."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FILES = {"config.json": b"{}", "model.safetensors": os.urandom(3 << 20), "empty.
 
 @pytest.fixture
 def model(project: Project, make_run: Any) -> RegisteredModel:
-    """A run's final model with an adapter beside it."""
+    """A run's final model with an adapter next to it."""
     run = make_run()
     checkpoint = Checkpoint.objects.create(
         project=project,
@@ -85,7 +85,7 @@ def test_the_adapter_alone(client_for: Callable[..., Client], rita: User, model:
 def test_a_checkpoint_on_the_way_has_not_the_adapter_of_the_finished_model(
     client_for: Callable[..., Client], rita: User, model: RegisteredModel
 ) -> None:
-    """The adapter beside it was saved at the end: it is of another step."""
+    """The adapter next to it was saved at the end: it is of another step."""
     assert model.checkpoint is not None and model.adapter is not None
     Checkpoint.objects.filter(pk=model.checkpoint.pk).update(path="1/checkpoint-5", final=False)
     (model.checkpoint.folder.parent / "checkpoint-5").mkdir()
@@ -125,7 +125,7 @@ def test_of_a_checkpoint_on_the_way_only_what_loads_is_sent(
     assert {path.name for path in folder.iterdir()} == LOADS | STAYS  # the checkpoint keeps all that resuming needs
 
 
-def test_what_is_not_here_is_said(client_for: Callable[..., Client], rita: User, project: Project) -> None:
+def test_what_is_not_here_is_reported(client_for: Callable[..., Client], rita: User, project: Project) -> None:
     client = client_for(rita)
     for kind, source in (
         (ModelKind.HUB, "a/b"),

@@ -96,8 +96,8 @@ def test_page_registers_and_removes(
     assert not RegisteredModel.objects.exists()
 
 
-def test_no_model_stands_twice_in_the_list_of_a_launch(project: Project, bob: User, make_run: Any) -> None:
-    """A trained model that was registered stood there as itself and as its run's final model."""
+def test_no_model_is_twice_in_the_list_of_a_launch(project: Project, bob: User, make_run: Any) -> None:
+    """A trained model that was registered was listed as itself and as its run's final model."""
     finals = {}
     for name in ("warm-up", "nameless"):
         fields = {"attempt": 1, "step": 9, "path": "1/model", "bytes": 1, "seq": 1, "created_at": timezone.now()}
@@ -158,7 +158,7 @@ def test_a_small_list_of_models_needs_no_search(project: Project, rita: User, cl
     assert 'role="search"' not in page and '<span class="count">1</span>' in page and "<strong>starter" in page
 
 
-def test_only_owners_are_told_a_folder_of_the_server(
+def test_only_owners_see_a_folder_of_the_server(
     project: Project, alice: User, bob: User, client_for: Any, models_dir: Path
 ) -> None:
     address = reverse("model-list", args=[project.slug])

@@ -124,7 +124,7 @@ def hub(settings: Any) -> Iterator[Any]:
 
 @pytest.fixture
 def model(project: Project, make_run: Any) -> RegisteredModel:
-    """A finished model, with what a trainer leaves beside it."""
+    """A finished model, with what a trainer leaves next to it."""
     checkpoint = Checkpoint.objects.create(
         project=project, run=make_run(), attempt=1, step=9, path="1/model", bytes=1, final=True, seq=1,
         created_at=timezone.now(),
@@ -205,7 +205,7 @@ def test_a_repository_that_others_made_is_left_alone(hub: Any, model: Registered
         ("/api/models/team/caller/commit/main", 422, "hub_answer"),
     ],
 )
-def test_a_refusal_is_typed_and_told(
+def test_a_refusal_is_typed_and_explained(
     hub: Any, model: RegisteredModel, bob: User, address: str, status: int, code: str
 ) -> None:
     hub.answers[address] = (status, {"error": "because of this"})
@@ -240,22 +240,22 @@ def test_a_break_while_weights_are_sent_can_be_tried_again(hub: Any, model: Regi
     assert done(_order(model, bob)).state == "done" and _committed(hub) == EXPECTED
 
 
-def test_progress_is_told_while_a_file_is_on_its_way(
+def test_progress_is_reported_while_a_file_is_on_its_way(
     hub: Any, model: RegisteredModel, bob: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("webapp.common.outbound.TICK_S", 0.001)
     monkeypatch.setattr("webapp.common.work.PROGRESS_EVERY_S", 0.0)
     monkeypatch.setattr(hub_module, "PIECE", 1 << 14)
-    told: list[int] = []
+    progress: list[int] = []
     send = hub_module.Hub.push
 
     def listened(self: Any, files: Any, summary: str, on_sent: Any) -> Any:
-        return send(self, files, summary, lambda sent: told.append(sent) or on_sent(sent))
+        return send(self, files, summary, lambda sent: progress.append(sent) or on_sent(sent))
 
     monkeypatch.setattr(hub_module.Hub, "push", listened)
     assert done(_order(model, bob)).state == "done"
-    assert told == sorted(told) and told[-1] == len(WEIGHTS)
-    assert any(0 < sent < len(WEIGHTS) for sent in told)
+    assert progress == sorted(progress) and progress[-1] == len(WEIGHTS)
+    assert any(0 < sent < len(WEIGHTS) for sent in progress)
 
 
 def _post(client: Any, model: RegisteredModel, **form: str) -> Any:
@@ -285,7 +285,7 @@ def test_the_page_asks_for_a_name_and_a_yes(hub: Any, model: RegisteredModel, cl
     assert f'href="{hub.url}/team/caller/commit/c0ffee"' in page and "live-tick" not in page
 
 
-def test_a_failure_is_told_on_the_page_with_a_way_on(
+def test_a_failure_is_shown_on_the_page_with_a_way_on(
     hub: Any, model: RegisteredModel, client_for: Any, bob: User, rita: User
 ) -> None:
     hub.answers["/api/repos/create"] = (401, {"error": "<b>Invalid token</b>"})
@@ -327,10 +327,10 @@ def test_over_the_api(hub: Any, model: RegisteredModel, client_for: Any, bob: Us
 def test_a_token_that_the_hub_repeats_is_kept_nowhere(
     hub: Any, model: RegisteredModel, bob: User, client_for: Any, settings: Any, form: str
 ) -> None:
-    """The operator's token stood in the error of a push, which the project reads."""
+    """The operator's token was in the error of a push, which the project reads."""
     settings.HUB_TOKEN = "hub-secret-of-the-site"
-    told = form.format(settings.HUB_TOKEN)
-    hub.answers["/api/repos/create"] = (403, {"error": f"refused {told}"})
+    secret = form.format(settings.HUB_TOKEN)
+    hub.answers["/api/repos/create"] = (403, {"error": f"refused {secret}"})
     push = done(_order(model, bob))
     assert push.error["message"].startswith("403 refused ") and push.error["message"].endswith("***")
     page = client_for(bob).get(f"/p/joust/models/{model.pk}/").content.decode()

@@ -158,7 +158,7 @@ def test_a_project_goes_with_all_that_is_in_it(
     assert list(project.team.projects.all()) == [made] and not Dataset.objects.exists()
 
 
-def test_a_worker_that_is_killed_is_followed_by_one_that_goes_on(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_that_is_killed_is_followed_by_one_that_continues(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """Killed after some rows, and again in the middle of the files: nothing is left, nothing is half."""
     remove(run)
     removal = Removal.objects.get()
@@ -252,7 +252,7 @@ def test_rows_without_a_number_of_their_own_go_in_batches(
 def test_a_deletion_that_failed_is_seen_and_tried_again(
     run: Run, alice: User, bob: User, charlie: User, client_for: Callable[..., Client], monkeypatch: Any
 ) -> None:
-    """It stood in the worker's log alone: nobody saw that the files were still there, and nothing tried again."""
+    """It was in the worker's log alone: no person saw that the files were still there, and nothing tried again."""
     remove(run)
     with monkeypatch.context() as patch:
         patch.setattr("webapp.runs.removal.services.shutil.rmtree", _denied)

@@ -1,4 +1,4 @@
-"""What the journal tells of a rollout is enough to compute any reward of it later."""
+"""What the journal has of a rollout is enough to compute any reward of it later."""
 
 from __future__ import annotations
 

@@ -188,7 +188,7 @@ def test_rows_from_before_are_indexed_in_the_background(make_run: Callable[..., 
 
 
 @pytest.mark.parametrize("field", ["content", "reasoning", "refusal"])
-def test_a_turn_is_found_by_what_stands_apart_in_it_too(field: str) -> None:
+def test_a_turn_is_found_by_its_other_text_fields_too(field: str) -> None:
     said = [{"role": "assistant", "content": "", field: "lanterns"}]
     assert set(numbers_of_phrase(RUN, "lanterns")) <= set(numbers_of(RUN, said))
     assert not numbers_of(RUN, [{"role": "system", "content": "", field: "lanterns"}])

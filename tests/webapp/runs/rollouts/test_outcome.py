@@ -52,7 +52,7 @@ def test_a_rollout_that_ends_has_its_outcome(case: tuple[Any, ...], make_run: Ca
 
 @pytest.fixture
 def rows(make_run: Callable[..., Run]) -> list[Rollout]:
-    """A row for each case as it stood before there were outcomes."""
+    """A row for each case as it was before there were outcomes."""
     run = make_run()
     Run.objects.filter(pk=run.pk).update(config={**run.config, **RENAMED})
     return [

@@ -56,8 +56,8 @@ def test_no_text_becomes_two_cells(separator: str, make_run: Any, client_for: An
         points(run, name, {1: 0.5})
     head = next(csv.reader(lines(table(client_for(rita), run, *names)), delimiter=separator))
     assert not [text for text in head if text.startswith(("=", "+", "-", "@"))], head
-    told = ["step", "a;'=HYPERLINK(1)", "b,=1+1", "c\";'=1", "d;'\"=1", "e;'-1;'@x"]
-    assert separator != "," or head == told
+    expected = ["step", "a;'=HYPERLINK(1)", "b,=1+1", "c\";'=1", "d;'\"=1", "e;'-1;'@x"]
+    assert separator != "," or head == expected
 
 
 def test_none_is_thinned_and_lost_steps_are_left_out(make_run: Any, client_for: Any, bob: Any) -> None:

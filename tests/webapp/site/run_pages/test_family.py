@@ -1,4 +1,4 @@
-"""The family of a run: what it goes on from, what goes on from it, and how that is drawn."""
+"""The family of a run: what it continues, what continues it, and how that is drawn."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ def test_a_run_that_is_alone_has_none(make_run: Any) -> None:
     assert family_of(make_run(name="alone", attempt=1, health={"stages": [{"name": "a", "began": 0}]})) is None
 
 
-def test_each_stands_behind_its_parent_on_one_axis(tree: dict[str, Run]) -> None:
+def test_each_is_drawn_behind_its_parent_on_one_axis(tree: dict[str, Run]) -> None:
     expected = [("root", 0, 0, 80.0), ("a", 1, 20.0, 80.0), ("b", 2, 60.0, 10.0), ("c", 1, 40.0, 0.0)]
     for name, run in tree.items():
         assert lines(run) == [(one, depth, one == name, x, width) for one, depth, x, width in expected]
 
 
-def test_attempts_and_stages_are_told_apart(make_run: Any) -> None:
+def test_attempts_and_stages_are_distinguished(make_run: Any) -> None:
     stages = [{"name": "base", "began": 0}, {"name": "all", "began": 30}]
     run = make_run(name="two", attempt=2, step=50, health={"stages": stages})
     for number, first in ((1, 0), (2, 40)):

@@ -1,4 +1,4 @@
-"""Plotly's megabyte came with every tab, and files that nobody had hashed or compressed."""
+"""Plotly's megabyte came with every tab, and files that were not hashed or compressed."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ def test_editors_act_viewers_may_not(
     assert run.state == {"run-stop": "stopping", "run-pause": "pausing", "run-resume": "queued"}[name]
 
 
-def test_what_is_impossible_is_said(client_for: Clients, make_run: Make, bob: User) -> None:
+def test_what_is_impossible_is_reported(client_for: Clients, make_run: Make, bob: User) -> None:
     run = make_run(state=RunState.SUCCEEDED)
     page = client_for(bob).post(_url("run-pause", run), follow=True).content.decode()
     assert "not possible now" in page
@@ -278,15 +278,15 @@ def test_log_and_config_are_files(client_for: Clients, make_run: Make, rita: Use
 
 
 def test_the_log_does_not_say_again_what_the_events_say(client_for: Clients, make_run: Make, rita: User) -> None:
-    """Every change of state and every warning stood in both tabs; the file that is downloaded has all of it."""
+    """Every change of state and every warning was in both tabs; the file that is downloaded has all of it."""
     run = make_run(attempt=1)
-    told = [
+    recorded = [
         ("state", {"from": "queued", "to": "preparing"}),
         ("attempt", {"number": 1, "device": "cpu-7"}),
         ("warning", {"code": "unknown_code", "message": "left no model"}),
         ("log", {"level": "warning", "message": "30 rows are left out"}),
     ]
-    for seq, (kind, payload) in enumerate(told, 1):
+    for seq, (kind, payload) in enumerate(recorded, 1):
         RunEvent.objects.create(run=run, seq=seq, kind=kind, payload=payload, at=timezone.now())
     attempt_dir(run.pk, 1).mkdir(parents=True)
     (attempt_dir(run.pk, 1) / "output.log").write_text("step 1 reward 0.3781\n")
@@ -376,7 +376,7 @@ def test_a_run_without_a_kl_weight_has_no_empty_tile(make_run: Any) -> None:
 def test_only_owners_see_the_servers_folders(
     project: Project, alice: User, rita: User, client_for: Callable[..., Client], make_run: Any
 ) -> None:
-    """The config showed everybody the server's paths."""
+    """The config showed all readers the server's paths."""
     written = JobConfig.model_validate({"data": {"train": "dataset:rows@1"}, "optim": {"learning_rate": 2e-4}})
     meant = written.model_copy(deep=True)
     meant.data.train, meant.environment.url = "/srv/data/rows.jsonl", "http://10.0.0.7:8000"

@@ -116,7 +116,7 @@ def test_a_run_that_is_deleted_meanwhile_leaves_a_reason(played: Run, bob: User,
 
 
 @pytest.mark.parametrize("data", [{"name": "", "min_gap": "1"}, {"name": "x", "min_gap": "-1"}, {"name": "x"}])
-def test_bad_input_is_said_beside_its_field(
+def test_bad_input_is_reported_at_its_field(
     played: Run, bob: User, client_for: ClientFor, data: dict[str, str]
 ) -> None:
     answer = client_for(bob).post(address(played), data)

@@ -63,7 +63,7 @@ def test_a_run_that_waits_for_nothing_shows_no_wait(client_for: Any, make_run: A
     assert re.search(r'id="run-held"[^>]* hidden', page) and re.search(r'id="run-reports"[^>]* hidden', page)
 
 
-def test_what_the_trainer_reported_stands_where_a_person_looks(client_for: Any, make_run: Any, rita: Any) -> None:
+def test_what_the_trainer_reported_is_shown_where_a_person_looks(client_for: Any, make_run: Any, rita: Any) -> None:
     """The log alone said "was set aside", of a folder that had not moved."""
     resumed = {
         "source": "1/checkpoint-6",
@@ -197,7 +197,7 @@ def test_a_child_is_launched_from_the_form_and_shows_what_changed(
     assert 'continued by <a href="' in client.get(_url(parent)).content.decode()
 
 
-def test_a_child_that_cannot_be_is_refused_beside_the_option(client_for: Any, parent: Run, bob: Any) -> None:
+def test_a_child_that_cannot_be_is_refused_at_the_option(client_for: Any, parent: Run, bob: Any) -> None:
     client, url = client_for(bob), reverse("run-new", args=[parent.project.slug])
     values = _form_values(client.get(url, {"resume": str(parent.pk)}).content.decode())
     response = client.post(url, values | {"run.max_steps": "4", "launch_anyway": "yes"})
@@ -214,7 +214,7 @@ def test_checkpoints_of_other_projects_are_not_found(client_for: Any, parent: Ru
 
 
 def test_a_page_that_was_opened_at_the_launch_gets_its_baselines(client_for: Any, make_run: Any, rita: Any) -> None:
-    """They are resolved after the page was drawn, and stood there only once it was loaded again."""
+    """They are resolved after the page was drawn, and were there only once it was loaded again."""
     run = make_run(state=RunState.DRAFT)
     page = dense(client_for(rita).get(_url(run)).content.decode())
     assert re.search(r'<span id="run-baseline"[^>]*></span>', page)

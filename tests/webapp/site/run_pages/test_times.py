@@ -15,7 +15,7 @@ PLAIN = {"timing/step": 4.0, "timing/generation": 1.0, "timing/environment": 0.5
 
 
 def test_the_parts_of_a_step_add_up_to_it_and_what_came_after() -> None:
-    """The handover lies in what the trainer calls training, saving and evaluating beside the step."""
+    """The handover lies in what the trainer calls training, saving and evaluating next to the step."""
     parts = parts_of(PLAIN | {"timing/training": 2.25, "sampling/sync_seconds": 0.75, "timing/saving": 3.0})
     assert parts == {
         "generation": 1.0, "environment": 0.5, "scoring": 0.25, "sync": 0.75, "training": 1.5, "saving": 3.0,
@@ -24,7 +24,7 @@ def test_the_parts_of_a_step_add_up_to_it_and_what_came_after() -> None:
 
 
 def test_a_handover_that_is_measured_for_itself_takes_nothing_of_training() -> None:
-    """What went on while the trainer trained (``sync_seconds``) took no time of the step."""
+    """What ran while the trainer trained (``sync_seconds``) took no time of the step."""
     measured = PLAIN | {"timing/training": 1.5, "timing/handover": 0.75, "sampling/sync_seconds": 2.5}
     assert parts_of(measured) == {
         "generation": 1.0, "environment": 0.5, "scoring": 0.25, "training": 1.5, "sync": 0.75,
@@ -32,7 +32,7 @@ def test_a_handover_that_is_measured_for_itself_takes_nothing_of_training() -> N
     assert "sync" not in parts_of(measured | {"timing/handover": 0.0})
 
 
-def test_what_is_left_of_a_step_is_other_and_what_nobody_measured_is_no_zero() -> None:
+def test_what_is_left_of_a_step_is_other_and_what_was_not_measured_is_no_zero() -> None:
     assert parts_of(PLAIN | {"timing/training": 1.25}) == {
         "generation": 1.0, "environment": 0.5, "scoring": 0.25, "training": 1.25, "other": 1.0,
     }  # fmt: skip
@@ -47,8 +47,8 @@ def test_rollouts_played_ahead_take_only_the_wait_for_them() -> None:
 
 
 @pytest.fixture
-def told(make_run: Any) -> Any:
-    """``told({step: {name: value}}, attempt=1)``: points of a run that has 30 steps."""
+def trained(make_run: Any) -> Any:
+    """``trained({step: {name: value}}, attempt=1)``: points of a run that has 30 steps."""
     run = make_run(state="running", attempt=1, step=0, total_steps=30)
 
     def tell(steps: dict[int, dict[str, float]], attempt: int = 1) -> Run:
@@ -62,8 +62,8 @@ def told(make_run: Any) -> Any:
     return tell
 
 
-def test_the_newest_step_is_first_and_the_lines_stay_as_many(told: Any) -> None:
-    run = told({step: {"timing/step": float(step), "timing/training": float(step)} for step in range(1, 26)})
+def test_the_newest_step_is_first_and_the_lines_stay_as_many(trained: Any) -> None:
+    run = trained({step: {"timing/step": float(step), "timing/training": float(step)} for step in range(1, 26)})
     times = times_of(run)
     assert [line.step for line in times.lines] == list(range(25, 5, -1)) and len(times.lines) == STEPS
     newest, oldest = times.lines[0], times.lines[-1]
@@ -71,8 +71,8 @@ def test_the_newest_step_is_first_and_the_lines_stay_as_many(told: Any) -> None:
     assert newest.total == "25 s" and times.shares[0].share == "100%" and times.steps == 20
 
 
-def test_a_run_that_has_just_begun_keeps_the_room(told: Any) -> None:
-    run = told({1: PLAIN | {"timing/training": 2.25}})
+def test_a_run_that_has_just_begun_keeps_the_room(trained: Any) -> None:
+    run = trained({1: PLAIN | {"timing/training": 2.25}})
     times = times_of(run)
     assert [line.step for line in times.lines] == [1] + [None] * 19
     assert [(each.phase, each.share, each.each) for each in times.shares] == [
@@ -85,17 +85,19 @@ def test_a_run_that_has_just_begun_keeps_the_room(told: Any) -> None:
     assert places_of(run) == 3
 
 
-def test_steps_that_a_later_attempt_trained_again_count_once(told: Any) -> None:
-    run = told({1: {"timing/step": 1.0}, 2: {"timing/step": 9.0}, 3: {"timing/step": 9.0, "timing/scoring": 5.0}})
+def test_steps_that_a_later_attempt_trained_again_count_once(trained: Any) -> None:
+    run = trained({1: {"timing/step": 1.0}, 2: {"timing/step": 9.0}, 3: {"timing/step": 9.0, "timing/scoring": 5.0}})
     Attempt.objects.create(run=run, number=1, owner="a", started_at=run.created_at, first_step=0, last_step=3)
     Attempt.objects.create(run=run, number=2, owner="a", started_at=run.created_at, first_step=1, last_step=3)
-    told({2: {"timing/step": 2.0}, 3: {"timing/step": 2.0}}, attempt=2)
+    trained({2: {"timing/step": 2.0}, 3: {"timing/step": 2.0}}, attempt=2)
     assert [(line.step, line.total) for line in times_of(run).lines[:3]] == [(3, "2 s"), (2, "2 s"), (1, "1 s")]
     assert [each.phase for each in times_of(run).shares] == ["other"], "the lost step's scoring is gone"
 
 
-def test_the_page_asks_for_it_and_a_stranger_gets_nothing(told: Any, alice: Any, charlie: Any, client_for: Any) -> None:
-    run = told({2: {"timing/step": 4.0, "timing/training": 3.0, "timing/saving": float("nan")}})
+def test_the_page_asks_for_it_and_a_stranger_gets_nothing(
+    trained: Any, alice: Any, charlie: Any, client_for: Any
+) -> None:
+    run = trained({2: {"timing/step": 4.0, "timing/training": 3.0, "timing/saving": float("nan")}})
     address = f"/p/{run.project.slug}/runs/{run.pk}/"
     page = client_for(alice).get(address).content.decode()
     assert f'hx-get="{address}times/"' in page and page.count("times-bars") == 1
@@ -106,16 +108,16 @@ def test_the_page_asks_for_it_and_a_stranger_gets_nothing(told: Any, alice: Any,
 
 
 def test_a_run_that_trains_nothing_has_no_card(make_run: Any) -> None:
-    """Nobody measures the phases of an evaluation: it kept an empty card as tall as the page."""
+    """The phases of an evaluation are not measured: it kept an empty card as tall as the page."""
     assert [room_for(make_run(kind=kind)) is None for kind in ("grpo", "sft", "evaluate", "sample")] == [
         False, False, True, True,
     ]  # fmt: skip
     assert room_for(make_run(imported_from="verl")) is None
 
 
-def test_a_card_without_figures_says_why(told: Any, alice: Any, client_for: Any) -> None:
-    run = told({0: {"heldout/success": 0.5}})
+def test_a_card_without_figures_says_why(trained: Any, alice: Any, client_for: Any) -> None:
+    run = trained({0: {"heldout/success": 0.5}})
     address = f"/p/{run.project.slug}/runs/{run.pk}/times/"
     assert "The first step has not ended yet." in client_for(alice).get(address).content.decode()
-    told({1: {"reward": 0.5}})
+    trained({1: {"reward": 0.5}})
     assert "No times were recorded." in client_for(alice).get(address).content.decode()
