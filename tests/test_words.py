@@ -166,3 +166,36 @@ def test_comments_and_docstrings_say_rules_without_codes() -> None:
         codes = {code for remark in _remarks(name, text) for code in re.findall(CODE, remark)} - REAL_NAMES
         found += [f"{name}: {', '.join(sorted(codes))}"] if codes else []
     assert not found
+
+
+NOT_HERE = {
+    "told, tells": r"told|tells",
+    "stands in, stands at": r"stands",
+    "beside": r"beside",
+    "goes on": r"goes on|went on",
+    "hang on": r"hangs? on",
+    "anew": r"anew",
+    "nobody, somebody, whoever": r"nobody|somebody|whoever",
+    "for ever": r"for ever",
+    "without spread": r"(?:without|no) spread",
+    "rests, until the hand rests": r"the hand rests",
+}
+"""The words of CONTRIBUTING.md that are not used here."""
+
+LEFT = {"webapp": 0, "training": 0, "envs": 0, "client": 0, "static": 0, "templates": 0, "docs": 0, "benchmarks": 0, "tests": 0}
+"""How often they are still there, names of stored keys included. New text may not add to it."""
+
+
+def test_the_table_of_contributing_is_counted() -> None:
+    table = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").split("| not here | plain |\n|---|---|\n")[1]
+    assert [line.split("|")[1].strip() for line in table.split("\n\n")[0].split("\n")] == list(NOT_HERE)
+
+
+@pytest.mark.parametrize("folder", LEFT)
+def test_words_that_are_not_used_here_become_fewer(folder: str) -> None:
+    words = re.compile(rf"\b(?:{'|'.join(NOT_HERE.values())})\b", re.IGNORECASE)
+    done = subprocess.run(["git", "ls-files", "-z", folder], cwd=ROOT, capture_output=True, text=True, check=True)
+    names = [name for name in done.stdout.split("\0") if name.endswith((".py", ".js", ".html", ".md"))]
+    names = [name for name in names if "/vendor/" not in name and name != "tests/test_words.py"]
+    found = sum(len(words.findall((ROOT / name).read_text(encoding="utf-8"))) for name in names)
+    assert found <= LEFT[folder], "Write the plain words of CONTRIBUTING.md."

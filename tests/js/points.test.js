@@ -66,3 +66,12 @@ test("points keep their order however they arrive, and missing ones stay null", 
     attempts: [1, 1, 1],
   });
 });
+
+test("a figure of an earlier step that comes late is not the newest one", () => {
+  const state = emptyState();
+  applyFrame(state, { type: "changes", seq: 1, points: [point(5, 0.5), point(3, 0.3)] });
+  assert.deepEqual(state.curves.get("reward")?.values, [0.3, 0.5]);
+  assert.equal(state.names.get("reward"), 0.5);
+  applyFrame(state, { type: "changes", seq: 2, points: [point(5, 0.7)] });
+  assert.equal(state.names.get("reward"), 0.7);
+});
