@@ -24,7 +24,7 @@ from webapp.common.text import message_of
 from webapp.datasets import services, versions
 from webapp.datasets.choices import Choices, companions_of
 from webapp.datasets.models import Dataset, DatasetState
-from webapp.datasets.quality import finding_sentence, plots_of
+from webapp.datasets.quality import PER_PAGE, finding_sentence, findings_page, plots_of
 from webapp.datasets.services import source_clean
 from webapp.datasets.versions import dataset_append
 from webapp.people.teams.models import Project, User
@@ -259,6 +259,27 @@ def test_quality_is_shown_in_numbers(project: Project, bob: User, client_for: Ca
     assert plots["tools"].bars == [] and "No row has tools" in plots["tools"].empty
     page = client_for(bob).get(_address("dataset-quality", dataset)).content.decode()
     assert page.count("data-plot=") == 8 and "66.7%" in page
+
+
+def test_many_numbers_of_turns_share_at_most_twelve_bars() -> None:
+    turns = {str(number): number for number in range(1, 14)}
+    (plot,) = (plot for plot in plots_of({"turns": turns}, 91, 0) if plot.key == "turns")
+    assert [(bar.label, bar.rows) for bar in plot.bars] == [
+        ("1–2", 3),
+        ("3–4", 7),
+        ("5–6", 11),
+        ("7–8", 15),
+        ("9–10", 19),
+        ("11–12", 23),
+        ("13–14", 13),
+    ]
+
+
+@pytest.mark.parametrize(("more", "shown", "has_next"), [(-1, 99, False), (0, 100, False), (1, 100, True)])
+def test_a_page_of_findings_offers_the_next_only_where_it_has_any(more: int, shown: int, has_next: bool) -> None:
+    dataset = Dataset(report={"bad": [{"line": line, "code": "json"} for line in range(1, PER_PAGE + more + 1)]})
+    page = findings_page(dataset, "", 1)
+    assert (len(page.items), page.number, page.has_next) == (shown, 1, has_next)
 
 
 def test_findings_are_in_the_readers_language() -> None:
