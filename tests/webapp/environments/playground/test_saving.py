@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 from django.core.exceptions import ValidationError
+from django.db import connection, transaction
 from django.urls import reverse
 
+from tests.chaos.services import wait_until
 from tests.webapp.environments.playground.conftest import CALL, TASK
 from tests.webapp.live.conftest import in_db
 from tests.working import done
@@ -136,6 +139,38 @@ def test_of_two_that_add_at_once_none_is_lost(
 
     monkeypatch.setattr(versions, "_insert_if_newest", late)
     made = dataset_append(project=project, user=bob, name="d", rows=[{"messages": MESSAGES}], file_name="x.jsonl")
+    assert made.version == 3 and len(made.upload_path.read_text().splitlines()) == 8
+
+
+def _waits_for_us() -> bool:
+    """Whether another connection waits for a lock that this one holds."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT count(*) FROM pg_locks WHERE NOT granted AND pg_backend_pid() = ANY(pg_blocking_pids(pid))"
+        )
+        return bool(cursor.fetchone()[0])
+
+
+def test_a_row_that_is_added_while_a_version_is_written_follows_that_version(
+    project: Project, make_dataset: Callable[..., Dataset], bob: Any
+) -> None:
+    """Without the project's lock both begin from the same newest version, and the later one gets an error."""
+    rows = [{"messages": MESSAGES}]
+
+    def add() -> Dataset:
+        try:
+            return dataset_append(project=project, user=bob, name="d", rows=rows, file_name="x.jsonl")
+        finally:
+            connection.close()
+
+    make_dataset(name="d", version=1)
+    with ThreadPoolExecutor(1) as threads:
+        with transaction.atomic():
+            Project.objects.select_for_update().get(pk=project.pk)
+            make_dataset(rows * 7, name="d", version=2)
+            added = threads.submit(add)
+            wait_until(_waits_for_us, what="the other one waits for the project")
+        made = added.result(20)
     assert made.version == 3 and len(made.upload_path.read_text().splitlines()) == 8
 
 
