@@ -6,6 +6,7 @@ import asyncio
 import json
 import random
 import uuid
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
 
@@ -271,11 +272,27 @@ async def test_snapshot_and_changes_equal_a_fresh_snapshot(watched: Watched, ali
 
 async def test_a_lost_nudge_costs_one_look(watched: Watched, alice: Any, monkeypatch: Any) -> None:
     monkeypatch.setattr("webapp.engine.projection.nudge", lambda *_: None)
+    monkeypatch.setattr(consumers, "BEAT_S", 30.0)
     socket = await _open(watched, alice)
     await socket.frame()
     await in_db(watched.step)(1)
     await socket.until(lambda: socket.tab.seq == watched.run.seq, within_s=2)
     await socket.disconnect()
+
+
+@pytest.mark.parametrize("stale", [True, False])
+async def test_a_nudge_that_came_during_a_read_has_the_socket_read_again(stale: bool, monkeypatch: Any) -> None:
+    """Else what came with it waits for the next look."""
+
+    async def changes(_run_id: Any, after: int) -> tuple[feed.Read, bool]:
+        return feed.Read([], after), stale
+
+    monkeypatch.setattr(consumers, "feed", lambda: SimpleNamespace(changes=changes))
+    socket = consumers.RunConsumer()
+    socket.watched, socket.wake = uuid.uuid4(), asyncio.Event()
+    socket.begin()
+    await socket._catch_up()
+    assert socket.wake.is_set() == stale
 
 
 async def test_a_database_that_is_away_is_reported(watched: Watched, alice: Any, monkeypatch: Any) -> None:
