@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from django.urls import reverse
 
-from tests.webapp.launch.test_memory import Clients, asked, job
+from tests.webapp.launch.test_memory import Clients, asked, done, job
 from webapp.people.teams.models import Project, User
 from webapp.runs.models import MemoryEstimate
 
@@ -32,3 +32,13 @@ def test_what_is_worked_out_for_one_person_is_not_taken_from_another(project: Pr
     asked(project, bob, job(lora_rank=8))
     hers.refresh_from_db()
     assert hers.state == "open"
+
+
+def test_a_page_shows_no_table_of_another_project_while_it_waits(
+    project: Project, second: Project, bob: User, client_for: Clients
+) -> None:
+    theirs, here = done(asked(project, bob, job())), done(asked(second, bob, job()))
+    waiting = asked(second, bob, job(lora_rank=8))
+    part = reverse("run-memory-part", args=[second.slug, waiting.pk])
+    assert "data-old" in client_for(bob).get(part, {"shown": str(here.pk)}).content.decode()
+    assert "data-old" not in client_for(bob).get(part, {"shown": str(theirs.pk)}).content.decode()
