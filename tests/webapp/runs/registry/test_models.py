@@ -6,6 +6,7 @@ import json
 import re
 import struct
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +95,24 @@ def test_page_registers_and_removes(
     run.delete()
     client.post(remove)
     assert not RegisteredModel.objects.exists()
+
+
+def test_a_checkpoint_that_the_form_does_not_list_can_be_registered(
+    project: Project, bob: User, client_for: Callable[..., Client], make_run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The page of a run leads to its own checkpoint, however many the project has made since."""
+    monkeypatch.setattr("webapp.runs.registry.views.OFFERED", 1)
+    fields = {"attempt": 1, "step": 9, "path": "1/model", "bytes": 1, "seq": 1}
+    old, new = (
+        Checkpoint.objects.create(
+            project=project, run=make_run(), created_at=timezone.now() - timedelta(days=days), **fields
+        )
+        for days in (2, 1)
+    )
+    assert list(ModelForm(project=project).fields["checkpoint"].queryset) == [new]
+    data = {"name": "early", "kind": "run", "checkpoint": str(old.pk)}
+    assert client_for(bob).post(reverse("model-new", args=[project.slug]), data).status_code == 302
+    assert RegisteredModel.objects.get(name="early").checkpoint == old
 
 
 def test_no_model_is_twice_in_the_list_of_a_launch(project: Project, bob: User, make_run: Any) -> None:
