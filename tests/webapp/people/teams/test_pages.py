@@ -152,6 +152,21 @@ def test_a_login_link_never_opens_more_than_the_owner_owns(
     assert client_for(alice).post(reverse("member-link", args=[project.slug, known.pk])).status_code == 403
 
 
+def test_an_owner_is_offered_links_only_for_those_whom_they_manage(
+    client_for: Clients, project: Project, alice: User, bob: User, charlie: User
+) -> None:
+    Membership.objects.create(team=project.team, user=charlie, role=Role.VIEWER)  # owns another team
+    page = client_for(alice).get(_settings(project)).content.decode()
+    offered = {
+        (user, name)
+        for user in (alice, bob, charlie)
+        for name in ("member-link", "member-active", "member-role", "member-remove")
+        if f'"{reverse(name, args=[project.slug, Membership.objects.get(team=project.team, user=user).pk])}"' in page
+    }
+    always = {(user, name) for user in (alice, bob, charlie) for name in ("member-role", "member-remove")}
+    assert offered == always | {(bob, "member-link"), (bob, "member-active")}
+
+
 def test_empty_shelves_teach_the_next_click(client_for: Clients, project: Project, bob: User, rita: User) -> None:
     page = client_for(bob).get(f"/p/{project.slug}/").content.decode()
     assert reverse("dataset-new", args=[project.slug]) in page and reverse("run-new", args=[project.slug]) in page

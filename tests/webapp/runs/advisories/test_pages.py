@@ -58,10 +58,11 @@ def test_the_run_page_says_what_was_found_with_its_evidence_and_acts(client: Cli
     )
 
 
-def test_a_viewer_sees_it_without_the_button_that_stops(client: Client, advised: Run, rita: Any) -> None:
+def test_a_viewer_sees_it_without_the_buttons_that_stop_and_pause(client: Client, advised: Run, rita: Any) -> None:
     client.force_login(rita)
     page = part(client, advised).content.decode()
     assert "Shaping above the outcome" in page and "stop-dialog" not in page
+    assert reverse("run-pause", args=[advised.project.slug, advised.pk]) not in told
 
 
 def test_what_is_shown_already_is_not_sent_again(client: Client, advised: Run, bob: Any) -> None:
