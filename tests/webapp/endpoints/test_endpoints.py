@@ -6,8 +6,9 @@ import json
 import logging
 import stat
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
+from uuid import UUID
 
 import pytest
 from django.core import serializers
@@ -20,8 +21,9 @@ from tests.chat_stub import Stub
 from tests.webapp.endpoints.conftest import KEY
 from webapp.common.storage import endpoint_dir
 from webapp.endpoints.models import Endpoint, EndpointSpend
+from webapp.endpoints.selectors import days_of
 from webapp.endpoints.services import endpoint_change, endpoint_delete, key_of
-from webapp.endpoints.spending import day_limit, run_used, used_on
+from webapp.endpoints.spending import chat_left, day_limit, run_used, spend_add, used_on
 from webapp.people.teams.models import AuditEntry, Project, User
 
 pytestmark = pytest.mark.django_db
@@ -202,6 +204,7 @@ def test_without_a_price_nothing_costs_0(
         page = client.get(reverse(address, args=place)).content.decode()
         assert "no price set" in page and "1,000" in page
     assert client.get(f"/api/v1/endpoints/{endpoint.pk}").json()["used"]["cost"] is None
+    assert [(day.used.tokens, day.used.cost) for day in days_of(endpoint)] == [(1000, None)]
 
 
 def test_the_limits_of_a_day_count_all_runs(make_endpoint: Callable[..., Endpoint], make_run: Any) -> None:
@@ -219,6 +222,25 @@ def test_the_limits_of_a_day_count_all_runs(make_endpoint: Callable[..., Endpoin
     assert over is not None and "1 USD" in over.message and "gpt" in over.message
     endpoint_change(endpoint=endpoint, max_day_tokens=None, max_day_cost=2.0)
     assert day_limit(endpoint) is None
+
+
+def test_an_answer_of_a_chat_may_use_what_the_tighter_limit_leaves(make_endpoint: Callable[..., Endpoint]) -> None:
+    limits = {"max_run_tokens": 100, "max_day_tokens": 1000, "max_run_cost": 5.0, "max_day_cost": 2.0}
+    endpoint, chat = make_endpoint(price_in=1.0, currency="USD", **limits), UUID(int=1)
+    spend_add(endpoint, tokens=40, cost=0.5, at=timezone.now(), chat_id=chat)
+    assert chat_left(endpoint, chat)[:2] == (60, 1.5), "tokens of the chat, money of the day"
+    spend_add(endpoint, tokens=920, cost=1.0, at=timezone.now(), chat_id=UUID(int=2))
+    assert chat_left(endpoint, chat)[:2] == (40, 0.5), "what other chats used counts for the day"
+    endpoint_change(endpoint=endpoint, max_run_cost=0.75, max_day_tokens=None)
+    assert chat_left(endpoint, chat)[:2] == (60, 0.25)
+
+
+def test_a_use_is_of_the_day_that_it_is_in_the_time_zone_of_the_site(make_endpoint: Callable[..., Endpoint]) -> None:
+    endpoint = make_endpoint()
+    with timezone.override("Asia/Shanghai"):
+        for hour, tokens in ((15, 10), (16, 7)):  # 23:00 there, and 00:00 of the next day
+            spend_add(endpoint, tokens=tokens, cost=None, at=datetime(2026, 3, 9, hour, tzinfo=UTC))
+    assert [used_on(endpoint, date(2026, 3, day)).tokens for day in (9, 10)] == [10, 7]
 
 
 def test_a_list_of_many_costs_as_few_queries_as_one_of_few(
