@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
@@ -13,8 +15,9 @@ from django.utils import timezone
 from tests.webapp.environments.registered import HEALTH, answering, job_in
 from webapp.common.storage import environment_dir
 from webapp.engine.services import run_create
-from webapp.environments.keeper import Watch, samples_prune
-from webapp.environments.models import Environment
+from webapp.environments import keeper
+from webapp.environments.keeper import Reconciler, Watch, samples_prune
+from webapp.environments.models import Environment, Kind
 from webapp.environments.selectors import environment_named, health_view, history
 from webapp.people.teams.models import Project, User
 
@@ -42,6 +45,39 @@ def test_samples_sum_replicas_and_count_new_errors(launch: Callable[..., Environ
     watch.close()
 
 
+class _Running:
+    """A launcher whose servers run until they are killed."""
+
+    def __init__(self) -> None:
+        self.killed = 0
+
+    def alive(self, _handle: dict[str, Any]) -> bool:
+        return True
+
+    def stop(self, _handle: dict[str, Any], *, force: bool = False) -> None:
+        self.killed += force
+
+
+def test_only_a_minute_of_silence_without_a_break_ends_a_server(
+    launch: Callable[..., Environment], project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, launcher = SimpleNamespace(s=0.0), _Running()
+    monkeypatch.setattr(keeper, "time", SimpleNamespace(monotonic=lambda: now.s))
+    reconciler: Any = Reconciler({Kind.PROCESS: launcher})  # type: ignore[dict-item]
+    replica = launch().replicas.create(number=1, url="http://127.0.0.1:1", handle={"pid": 1})
+    for now.s, state, killed in (
+        (0, "unhealthy", 0),
+        (50, "unhealthy", 0),
+        (55, "healthy", 0),
+        (70, "unhealthy", 0),
+        (125, "unhealthy", 0),  # 55 s, although the first silence began 125 s ago
+        (131, "unhealthy", 1),
+    ):
+        replica.environment.replicas.update(state=state)
+        reconciler.look(environment_named(project, "mine"))
+        assert launcher.killed == killed, now.s
+
+
 def test_history_is_thinned_keeps_gaps_and_forgets(launch: Callable[..., Environment]) -> None:
     environment, now = launch(), timezone.now()
     for minute in range(1200):
@@ -56,7 +92,7 @@ def test_history_is_thinned_keeps_gaps_and_forgets(launch: Callable[..., Environ
 
 
 def test_the_list_sums_and_names_baselines(
-    project: Project, rita: User, client_for: Callable[..., Client], launch: Callable[..., Environment]
+    project: Project, bob: User, rita: User, client_for: Callable[..., Client], launch: Callable[..., Environment]
 ) -> None:
     rules = {"name": "rules", "reward": 0.791, "success": 0.58, "episodes": 300}
     environment = launch(wanted=3)
@@ -65,6 +101,11 @@ def test_the_list_sums_and_names_baselines(
     found = environment_named(project, "mine")
     assert found is not None
     view = health_view(found)
+    for person, shown in ((bob, True), (rita, False)):
+        page = (
+            client_for(person).get(reverse("environment-detail", args=[project.slug, environment.pk])).content.decode()
+        )
+        assert ("Stop all" in page, "Restart all" in page, 'aria-label="Add one replica"' in page) == (shown,) * 3
     assert (view.state, view.sessions, view.slots, view.healthy, view.replicas) == ("degraded", 20, 32, 2, 3)
     page = client_for(rita).get(reverse("environment-list", args=[project.slug])).content.decode()
     assert "rules: 0.79 mean, 58% success over 300 episodes" in page and "2 / 3" in page
