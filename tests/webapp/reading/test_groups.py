@@ -142,6 +142,14 @@ def test_best_and_worst_are_shown_together_and_the_first_difference_is_marked(
     assert page_url in text and f"/p/joust/runs/{run.pk}/groups/2/5/" in client.get(page_url).content.decode()
 
 
+def test_of_equal_rewards_two_different_rollouts_are_shown(trained: Make, play: Make) -> None:
+    run = trained()
+    for index in range(3):
+        play(run, 2, 5, index, talk=TALK, reward=0.5, success=0.0)
+    members = group_of(run, group_rollouts(run, 2, 5)).members
+    assert [item.rollout.index for item in chosen_of(members, [])] == [0, 1]
+
+
 def test_broken_calls_are_side_by_side_as_they_were_written(trained: Make, play: Make) -> None:
     run = trained()
     for index in range(2):
