@@ -164,6 +164,17 @@ def test_endless_garbage_is_cut_off(server: Server) -> None:
     run(attack())
 
 
+def test_a_good_frame_forgives_the_bad_ones_before_it(server: Server) -> None:
+    async def talk() -> None:
+        async with session(server) as client:
+            for _round in range(3):
+                for _bad in range(31):  # the 32nd in a row would end the session
+                    assert (await client.send("garbage"))["type"] == "error"
+                assert (await client.reset(seed=1))["done"] is False
+
+    run(talk())
+
+
 def thread_count(server: Server) -> int:
     return len(list(Path(f"/proc/{server.process.pid}/task").iterdir()))
 
