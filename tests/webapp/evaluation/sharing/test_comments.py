@@ -88,6 +88,26 @@ def test_only_its_author_changes_a_comment(
     assert "these are 4001." in refused and '<details class="fold fold-plain" open>' in refused
 
 
+def test_a_person_is_offered_what_they_may_do_with_a_comment(
+    client_for: Callable[..., Client], alice: User, bob: User, rita: User, project: Project, saved: SavedComparison
+) -> None:
+    his, hers = comment_add(saved=saved, user=bob, text="his"), comment_add(saved=saved, user=alice, text="hers")
+    offered = {}
+    for person in (alice, bob, rita):
+        page = client_for(person).get(_to("compare-saved", project, saved)).content.decode()
+        offered[person.username] = {
+            (act, comment.text)
+            for act in ("edit", "delete")
+            for comment in (his, hers)
+            if f'action="{_to(f"compare-comment-{act}", project, comment)}"' in page
+        }
+    assert offered == {
+        "alice": {("edit", "hers"), ("delete", "hers"), ("delete", "his")},
+        "bob": {("edit", "his"), ("delete", "his")},
+        "rita": set(),
+    }
+
+
 def test_its_author_and_owners_delete_it(
     client_for: Callable[..., Client], alice: User, bob: User, project: Project, saved: SavedComparison
 ) -> None:
