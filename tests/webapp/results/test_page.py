@@ -19,9 +19,10 @@ from webapp.evaluation.comparison.boards import boards
 from webapp.launch.preflight import preflight
 from webapp.people.teams.models import Project, User
 from webapp.results.lineage import children, lineage, origins_of, scores
+from webapp.results.views import reference_of
 from webapp.runs.models import Run
 from webapp.runs.registry.models import Checkpoint, ModelKind, RegisteredModel
-from webapp.runs.registry.selectors import weights_of_run
+from webapp.runs.registry.selectors import Weights, weights_of_run
 
 pytestmark = pytest.mark.django_db
 PLAYED = {"environment": {"name": "environment:tools"}}
@@ -162,6 +163,15 @@ def test_without_an_evaluation_of_its_base_there_is_a_way_to_it(
     }  # fmt: skip
     assert client_for(bob).get(link[1]).status_code == 200
     assert "Evaluate its base" not in _page(client_for(rita), past.model)
+
+
+def test_weights_are_named_by_a_model_of_the_same_project(project: Project, charlie: User) -> None:
+    weights = Weights(ModelKind.HUB, "Qwen/Qwen3-0.6B", COMMIT)
+    facts = {"kind": ModelKind.HUB, "source": weights.name, "revision": COMMIT}
+    RegisteredModel.objects.create(project=Project.objects.get(slug="elsewhere"), name="theirs", **facts)
+    assert reference_of(project, weights) == "", "no name of ours says this revision"
+    RegisteredModel.objects.create(project=project, name="ours", **facts)
+    assert reference_of(project, weights) == "model:ours"
 
 
 def test_a_policy_or_endpoint_that_played_is_no_score_of_the_starter(

@@ -24,7 +24,7 @@ from webapp.evaluation.suites.services import (
     suite_delete,
     suite_evaluate,
 )
-from webapp.people.teams.models import AuditEntry
+from webapp.people.teams.models import AuditEntry, Project
 from webapp.runs.models import Run
 from webapp.runs.registry.models import RegisteredModel
 from webapp.runs.states import RunState
@@ -226,6 +226,26 @@ def test_evaluations_become_a_suite(
     assert f'value="run:{run.pk}"' in page and re.search(r'name="samples"[^>]*value="3"', page)
     assert re.search(r'name="max_turns"[^>]*value="7"', page)
     assert client_for(alice).get(url(suite, "suite-new"), {"c": ["x", "\x00"]}).status_code == 200
+
+
+def test_a_row_takes_hidden_options_from_runs_of_its_own_project_alone(
+    suite: SuiteVersion,
+    evaluation: Callable[..., Run],
+    client_for: Any,
+    alice: Any,
+    charlie: Any,
+    tasks: Any,
+    place: Any,
+) -> None:
+    run, client = evaluation("seen", {0: [1]}, rollout={"max_turn_tokens": 77}), client_for(alice)
+    usual = JobConfig().rollout.max_turn_tokens
+    for name, wanted in (("ours", 77), ("theirs", usual)):
+        if name == "theirs":
+            Run.objects.filter(pk=run.pk).update(project=Project.objects.get(slug="elsewhere"))
+        sent = fields(tasks, place, name=name, **{"part0-base": f"run:{run.pk}"})
+        assert client.post(url(suite, "suite-new"), sent).status_code == 302
+        config = JobConfig.model_validate(Suite.objects.get(name=name).versions.get().parts[0]["config"])
+        assert config.rollout.max_turn_tokens == wanted != 0, name
 
 
 def test_a_suite_on_what_runs_held_out(
