@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import uuid
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
 
 import pytest
+from django.db import connection, transaction
 
 from training.config import RewardComponent
 from training.words import Sentence, sentence
@@ -52,6 +54,26 @@ def test_a_value_is_not_replaced_by_a_reason_but_a_reason_by_a_value(make_run: A
     column_merge(run, ITEM, {})
     assert read(run).marks == {IDS[0]: Mark(0.5), IDS[1]: Mark(0.25), IDS[2]: Mark(None)}
     assert versions_of([run], [ITEM]) == ((str(run.pk), column_key(ITEM), 2),)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_two_workers_keep_each_others_marks(make_run: Any) -> None:
+    run = make_run()
+    column_merge(run, ITEM, {IDS[0]: Mark(0.1)})
+
+    def merge_elsewhere() -> None:
+        try:
+            column_merge(run, ITEM, {IDS[2]: Mark(0.3)})
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(1) as pool:
+        with transaction.atomic():
+            column_merge(run, ITEM, {IDS[1]: Mark(0.2)})
+            other = pool.submit(merge_elsewhere)
+            assert not wait([other], timeout=1).done, "it waits for the transaction that has the column"
+        other.result(timeout=30)
+    assert read(run).known() == {IDS[0]: 0.1, IDS[1]: 0.2, IDS[2]: 0.3}
 
 
 def test_more_reasons_than_are_kept_count_as_the_last_one(make_run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
