@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from webapp.chat.holder import Desk, waiting_run
+from training.chat.wire import Stop
+from webapp.chat.holder import Child, Desk, waiting_run
 from webapp.chat.models import Answer, AnswerState, Chat, Holder
 from webapp.chat.services import answer_again, chat_delete, chat_save, chat_stop, turn_send
 from webapp.chat.tasks import hold
@@ -120,7 +121,7 @@ def test_what_was_stopped_before_is_not_begun(make_chat: Maker) -> None:
 
 def test_a_chat_that_is_deleted_ends_no_other(make_chat: Maker, monkeypatch: pytest.MonkeyPatch) -> None:
     gone, stays = make_chat(), make_chat(parameters={"max_tokens": 6})
-    _send(gone, "Go on for long.", max_tokens=3000, temperature=0.0)
+    (lost,) = _send(gone, "Go on for long.", max_tokens=3000, temperature=0.0)
     (answer,) = _send(stays, "Hello")
     handle = Desk._handle_answer
 
@@ -129,7 +130,16 @@ def test_a_chat_that_is_deleted_ends_no_other(make_chat: Maker, monkeypatch: pyt
         if live.chat_id == gone.pk and live.text:
             chat_delete(chat=gone)
 
+    sent: list[Any] = []
+    send = Child.send
+
+    def note(child: Child, line: Any) -> None:
+        sent.append(line)
+        send(child, line)
+
     monkeypatch.setattr(Desk, "_handle_answer", delete_then)
+    monkeypatch.setattr(Child, "send", note)
     Desk(TRAIN).run()
     assert _after([answer])[0].state == "done"
+    assert [line.id for line in sent if isinstance(line, Stop)] == [str(lost.pk)], "the model writes on for no reader"
     assert not Chat.objects.filter(pk=gone.pk).exists()
