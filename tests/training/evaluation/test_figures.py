@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from training.evaluation.comparisons import Interval
-from training.evaluation.figures import Sheet, Try, sheet_of
+from training.evaluation.figures import Sheet, Try, evaluation_of, sheet_of
+from training.journal import Journal, RolloutFinished, RolloutStarted
 
 TRIES = [
     Try(3, False, 1.0, 0.9, {"a": 1.0, "b": None}, turns=2, tokens=10, parse_errors=1, calls=4, failed_calls=1),
@@ -63,3 +65,15 @@ def test_nothing_played_is_nothing() -> None:
     empty = sheet_of([], [1, 2])
     assert empty.columns == {} and empty.intervals() == {} and empty.missing == 2
     assert sheet_of([]).tasks == [] and sheet_of([]).missing == 0
+
+
+def test_of_a_step_that_two_attempts_played_the_later_one_counts(tmp_path: Path) -> None:
+    for attempt, solved in (("1", (0.0, 0.0)), ("2", (1.0,))):
+        journal = Journal(tmp_path / attempt)
+        for index, success in enumerate(solved):
+            name = f"{attempt}.{index}"
+            journal.write(RolloutStarted(rollout=name, step=1, group=0, index=index, row=4))
+            journal.write(RolloutFinished(rollout=name, status="completed", env_parts={"task_success": success}))
+        journal.close()
+    report = evaluation_of([tmp_path / "1", tmp_path / "2"], [4])
+    assert (report.tries, report.figures["success"].value) == (2, 0.5)

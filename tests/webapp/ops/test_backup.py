@@ -19,7 +19,7 @@ import pytest
 from tests.servers import make_child_env
 from training.journal import JOURNAL_NAME
 from webapp.common.storage import attempt_dir
-from webapp.ops.backup import END_NAME, FILES_NAME, ArchiveError, Writer, kept, require_empty_folder, unpack
+from webapp.ops.backup import END_NAME, FILES_NAME, ArchiveError, Writer, held_here, kept, require_empty_folder, unpack
 from webapp.people.teams.models import User
 from webapp.runs.models import Attempt, Run
 
@@ -265,6 +265,13 @@ def test_files_go_again_where_the_database_refuses(site: Path, copy: dict[str, s
     assert "Nothing was restored. psql failed: " in said and "workers_datafolder" in said
     left = [path for path in data.rglob("*") if path.is_file() and path.name != "secret_key"]
     assert left == [] and rows(copy, "SELECT count(*) FROM pg_tables WHERE schemaname = 'public'") == [(0,)]
+
+
+def test_a_journal_that_is_shorter_than_what_was_read_of_it_is_missing(site: Path) -> None:
+    attempt = Attempt.objects.get()
+    assert held_here().missing == []
+    (attempt_dir(attempt.run_id, 1) / JOURNAL_NAME).write_text("{}")  # 3 bytes of it are in the database
+    assert held_here().missing == [f"journal of run {attempt.run.name}, attempt 1"]
 
 
 def test_what_the_database_names_and_the_folder_lacks_is_reported(site: Path, tmp_path: Path) -> None:
