@@ -94,6 +94,10 @@ class Desk:
         card = self.page.locator(".group").nth(group).locator(".rollout").nth(index)
         return [card.locator(part).inner_text() for part in (".rollout-reward", ".rollout-advantage")]
 
+    def moves(self, group: int) -> list[str]:
+        """By how many places each card of a group moved."""
+        return list(self.page.locator(".group").nth(group).locator(".rollout-note").all_inner_texts())
+
     def query(self) -> dict[str, list[str]]:
         return parse_qs(urlsplit(self.page.url).query)
 
@@ -127,6 +131,8 @@ def test_a_weight_is_moved_looked_at_saved_and_launched(
     page.select_option("#lab-aggregation", "sum_then_normalize")
     assert page.is_enabled("#lab-scale") and not page.is_visible("#lab-scale-idle")
 
+    desk.weigh("task_success", "-0.4", "0.35")  # the one that solved it was first, and is fourth now
+    assert desk.moves(0) == ["↓3", "↑1", "↑1", "↑1"] and desk.moves(2) == ["↑1", "↑1", "↓3", "↑1"]
     desk.weigh("task_success", "0.4", "0.65")  # 0.4 × 6/16 + 0.5
     assert desk.tile("reward") == "0.88 → 0.65" and desk.tile("zero") == "50%" and desk.tile("agreement") == "1.00"
     assert [desk.card(0, 0), desk.card(0, 1)] == [["0.90", "+1.50"], ["0.50", "−0.50"]]

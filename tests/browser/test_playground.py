@@ -23,6 +23,7 @@ from tests.servers import make_child_env
 from webapp.common.host import free_port
 from webapp.datasets.models import Dataset
 from webapp.environments.models import Environment
+from webapp.environments.playground.play import MAX_CALLS
 from webapp.people.teams.models import User
 from webapp.rewards.models import RewardCase
 
@@ -218,6 +219,18 @@ def test_it_works_on_a_phone_in_chinese_and_by_keyboard(
     assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
     if SHOTS:
         page.screenshot(path=str(Path(SHOTS) / "tools-3-zh-390.png"), full_page=True)
+    assert table.problems == []
+
+
+def test_no_more_calls_are_queued_than_a_turn_may_have(
+    sit: Callable[..., Table], make_environment: Callable[..., Environment], tools_server: str
+) -> None:
+    table = sit(make_environment(url=tools_server))
+    table.start()
+    for number in range(MAX_CALLS + 1):
+        table.queue("calculator", {"expression": str(number)})
+    assert table.page.inner_text("#act-problem") == f"A turn has at most {MAX_CALLS} calls."
+    assert table.page.locator("#act-queued li").count() == MAX_CALLS
     assert table.problems == []
 
 
