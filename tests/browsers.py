@@ -28,7 +28,7 @@ ARGUMENTS = [
     "--disable-component-update",
     "--disable-sync",
     "--disable-dev-shm-usage",
-    # Pages of its own for the address bar, made with each window though nobody sees it: 0.8 s of processor time.
+    # Pages of its own for the address bar, made with each window though it is not visible: 0.8 s of processor time.
     "--disable-features=WebUIOmniboxPopup,WebUIOmniboxAimPopup",
 ]
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
@@ -39,7 +39,7 @@ def chromium() -> Iterator[Browser]:
     """A running Chromium. Where there is none: CI fails, a laptop skips.
 
     Of a module, not of the session: Playwright's loop runs in this thread while it lives, and asynchronous tests of
-    other modules cannot start theirs beside it.
+    other modules cannot start theirs at the same time.
     """
     path = next((found for name in NAMES if (found := shutil.which(name))), None)
     if path is None:
@@ -84,5 +84,5 @@ def page_for(chromium: Browser, site: str, transactional_db: None) -> Iterator[C
 
 @pytest.fixture
 def page(page_for: Callable[..., Page]) -> Page:
-    """A tab in which nobody is logged in; addresses are relative to the site."""
+    """A tab without a login; addresses are relative to the site."""
     return page_for()

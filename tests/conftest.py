@@ -183,7 +183,7 @@ def make_reward_spec(project: Project) -> Builder:
 def make_environment(project: Project) -> Builder:
     """``make_environment(**fields)``: registered and healthy, at the tools server's address (started or not).
 
-    One of another ``kind`` has no replica: nobody has started it.
+    One of another ``kind`` has no replica: it was not started.
     """
     numbers = itertools.count(1)
 

@@ -12,7 +12,7 @@ import pytest
 
 
 def mount(*arguments: str) -> None:
-    """Mount, or skip the test where nobody may."""
+    """Mount, or skip the test where mounting is not allowed."""
     if os.geteuid() != 0 or subprocess.run(["mount", *arguments], capture_output=True).returncode:
         pytest.skip("mounting a disk of its own needs root")
 

@@ -1,6 +1,6 @@
 """Empties the database after a test that has committed, in a few milliseconds where Django takes half a second.
 
-Django truncates all tables, each of which gets new files, and makes permissions and content types anew. Here only the
+Django truncates all tables, each of which gets new files, and makes permissions and content types again. Here only the
 tables that have rows are emptied, and those two stay. Loaded as a plugin by ``tests/conftest.py``.
 """
 
@@ -19,7 +19,7 @@ TRIES = 3
 
 
 def empty_tables(_test: Any = None) -> None:
-    """Delete every row that a test has left, once nobody is writing any more."""
+    """Delete every row that a test has left, once no process writes any more."""
     for again in range(TRIES, 0, -1):
         try:
             return _empty()

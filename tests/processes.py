@@ -81,7 +81,7 @@ def port_is_free(port: int) -> bool:
 
 @pytest.fixture(scope="session")
 def seed_data() -> Path:
-    """The seeds' sample data beside the repository; tests that need it are skipped where it is not."""
+    """The seeds' sample data next to the repository; tests that need it are skipped where it is not."""
     if not SEED_DATA.is_dir():
         pytest.skip(f"needs the seeds' data in {SEED_DATA}")
     return SEED_DATA

@@ -42,7 +42,7 @@ OUTBOUND = {
     "webapp/ops/programs.py": {"http.client"},  # the errors of xmlrpc, spoken with supervisord over its own socket
     "webapp/environments/launchers.py": {"requests"},  # the errors of the docker library
 }
-# Who may start a process that goes on while we do something else, and why.
+# Who may start a process that continues while we do something else, and why.
 STARTERS = {
     "training/reporting/starting.py",  # one process a tracker, which reads the journal as long as the run lasts
     "training/policy/vllm_server.py",  # vLLM's keeper, as long as the run lasts
@@ -118,7 +118,7 @@ def calls(*folders: str) -> Iterator[tuple[str, ast.Call]]:
 
 
 def modules() -> dict[str, Source]:
-    """Our modules by name; a package stands under its own name."""
+    """Our modules by name; a package is under its own name."""
     named = {}
     for source in sources("webapp", "training", "envs"):
         parts = source.path.relative_to(ROOT).with_suffix("").parts

@@ -12,7 +12,7 @@ from tests.growth import STANDARD_S, assert_linear, assert_quick
 
 
 class Clock:
-    """Goes on by what the work takes."""
+    """Advances by what the work takes."""
 
     def __init__(self) -> None:
         self.now_s = 0.0

@@ -40,7 +40,7 @@ def test_training_without_the_web_and_import(
         for command in STANDALONE:
             argv = command.replace(".venv/bin/python", sys.executable).replace("my-project", project.slug).split()
             env = child_env(PYTHONPATH=str(folder))
-            env.pop("TILTYARD_OUTBOUND_ALLOW", None)  # nobody sets it at a command line; the suite has its own
+            env.pop("TILTYARD_OUTBOUND_ALLOW", None)  # it is not set at a command line; the suite has its own
             if argv[-1] == "&":
                 servers.append(subprocess.Popen(argv[:-1], cwd=folder, env=env))
                 time.sleep(10)

@@ -46,7 +46,7 @@ RIDDLES = (
     "had nothing to say",
     "a last word",
 )
-"""Sentences and turns of phrase that nobody understood; the catalogue said each of them once."""
+"""Sentences and turns of phrase that readers did not understand; the catalogue said each of them once."""
 
 MEND = re.compile(r"\bmend(s|ed|ing)?\b", re.IGNORECASE)
 """The field says fix, correct or repair."""
@@ -125,7 +125,7 @@ def test_chinese_sentences_have_chinese_punctuation() -> None:
 @pytest.mark.parametrize("word", FORBIDDEN)
 def test_a_second_chinese_word_for_one_notion_is_refused(word: str) -> None:
     assert not [chinese for _, chinese in _texts() if word in chinese], FORBIDDEN[word]
-    if re.search(f"[{HAN}]", word):  # a Latin name stands in links and commands too
+    if re.search(f"[{HAN}]", word):  # a Latin name is in links and commands too
         pages = [ROOT / "README.zh.md", *(ROOT / "training" / "presets").glob("*.yaml")]
         assert len(pages) > 10
         assert not [page.name for page in pages if word in page.read_text(encoding="utf-8")], FORBIDDEN[word]

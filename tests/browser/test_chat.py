@@ -72,7 +72,7 @@ def test_a_person_talks_with_a_model(
     assert page.locator(".chat-wait:visible").first.inner_text()
     page.wait_for_selector(".chat-answer[data-state=done] >> nth=1")
     _shot(page, "two")
-    # Regenerating keeps the earlier answer beside the new one.
+    # Regenerating keeps the earlier answer next to the new one.
     page.click("button:has-text('Regenerate') >> nth=0")
     page.wait_for_selector("text=2 of 2")
     page.wait_for_selector(".chat-answer[data-state=done] >> nth=1")

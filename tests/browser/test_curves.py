@@ -1,4 +1,4 @@
-"""Curves of a long run in a real browser: folded away, looked at closely, over hours, beside another run, pinned."""
+"""Curves of a long run in a real browser: folded away, looked at closely, over hours, next to another run, pinned."""
 
 from __future__ import annotations
 

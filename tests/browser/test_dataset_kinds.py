@@ -48,15 +48,15 @@ class Journey:
         page.on("console", lambda message: self.problems.append(message.text) if message.type == "error" else None)
         page.on("pageerror", lambda error: self.problems.append(str(error)))
 
-    def upload(self, path: Path, name: str, *, look: bool = False, **beside: Any) -> Dataset:
+    def upload(self, path: Path, name: str, *, look: bool = False, **companions: Any) -> Dataset:
         self.page.goto(f"{self.base}/datasets/new/")
         self.page.fill("#id_name", name)
         self.page.set_input_files("#id_file", path)
-        if look or beside:
+        if look or companions:
             self.page.click("summary:has-text('Format and columns')")
         if look:
             self.page.check("#id_look")
-        for kind, files in beside.items():
+        for kind, files in companions.items():
             self.page.set_input_files(f"#id_{kind}", files)
         self.page.click("#upload-button")
         self.page.wait_for_url(re.compile(r"/datasets/[0-9a-f-]{36}/$"))

@@ -1,4 +1,4 @@
-"""As a new user would: a run whose reward rises while success does not, and where the answer stands."""
+"""As a new user would: a run whose reward rises while success does not, and where the answer is."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ class Walk:
             self.note(f"{answer.status} {answer.url}")
 
     def note(self, text: str) -> None:
-        """htmx tells of a request that ended because the page was left; nothing is wrong with that."""
+        """htmx reports a request that ended because the page was left; nothing is wrong with that."""
         if text not in {"htmx:afterRequest", "htmx:sendAbort"}:
             self.problems.append(f"{self.page.url}: {text}")
 

@@ -176,5 +176,5 @@ def test_the_bars_of_the_last_steps_come_by_themselves_and_move_nothing(tab: Any
         tab.locator("#times rect >> nth=1").evaluate("node => node.textContent.trim()")
         == "step 2 · environment 2 s (50%)"
     )
-    assert abs(tab.locator("#times").bounding_box()["height"] - height) < 1, "half a pixel is seen by nobody"
+    assert abs(tab.locator("#times").bounding_box()["height"] - height) < 1, "half a pixel is not visible"
     assert tab.locator("#times table tbody tr").count() == 1 and tab.problems == []

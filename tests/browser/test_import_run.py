@@ -102,7 +102,7 @@ def test_a_run_that_blew_up_shows_where(
 
 
 def _look(page: Page, name: str) -> None:
-    """A picture for whoever asks for one."""
+    """A picture where TILTYARD_SHOTS asks for one."""
     folder = os.environ.get("TILTYARD_PICTURES")
     if folder:
         page.screenshot(path=f"{folder}/import-{name}.png", full_page=True)

@@ -163,7 +163,7 @@ class Journey:
         return list(self.page.evaluate(script))
 
     def drawn(self, chart: str) -> int:
-        """How many points the drawn line of a chart has; the data alone would not show a chart that stood still."""
+        """How many points the drawn line of a chart has; the data alone would not show a chart that did not change."""
         return self.page.locator(f"[data-chart='{chart}'] path.js-line").first.get_attribute("d").count(",")
 
 

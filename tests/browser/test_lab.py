@@ -27,7 +27,7 @@ LIMIT_MS = 30_000
 SHOTS = os.environ.get("TILTYARD_SHOTS", "")
 SPEC = [{"name": "task_success", "weight": 1.0}, {"name": "final_answer", "weight": 0.5}]
 SOLVED = [{0}, {0, 1, 2, 3}, {2}, set()]
-"""Which of each group's four rollouts solved their task: 6 of 16; the groups 1 and 3 have no spread."""
+"""Which of each group's four rollouts solved their task: 6 of 16; the groups 1 and 3 have zero variance."""
 
 
 @pytest.fixture
@@ -193,7 +193,7 @@ def test_a_viewer_may_weigh_but_not_save(
     page.goto(f"/p/{project.slug}/rewards/lab/{rollout_set.pk}/?spec=run")
     page.locator("#lab-result:visible").wait_for()
     assert not page.locator("#lab-save, #lab-launch").count()
-    page.select_option("#lab-add", "coherence")  # a component that nobody recorded is computed
+    page.select_option("#lab-add", "coherence")  # a component that was not recorded is computed
     page.locator("#component-coherence [data-figures]:has-text('⌀')").wait_for()
     assert page.evaluate("document.activeElement.closest('[data-component]').dataset.component") == "coherence"
     page.keyboard.press("ArrowUp")
@@ -204,7 +204,7 @@ def test_a_viewer_may_weigh_but_not_save(
 
 
 def _shoot(page: Any, name: str) -> None:
-    """Pictures in light, dark and on a phone, where somebody asked for them (TILTYARD_SHOTS=folder)."""
+    """Pictures in light, dark and on a phone, if TILTYARD_SHOTS names a folder."""
     for theme, width in (("light", 1440), ("dark", 1440), ("light", 390)) if SHOTS else ():
         page.emulate_media(color_scheme=theme)
         page.set_viewport_size({"width": width, "height": 900})

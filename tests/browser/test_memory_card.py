@@ -1,4 +1,4 @@
-"""The memory of a job beside its form follows the form, and changes it."""
+"""The memory of a job next to its form follows the form, and changes it."""
 
 from __future__ import annotations
 

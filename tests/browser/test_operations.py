@@ -1,4 +1,4 @@
-"""A dataset is split and mixed again in real Chromium, by a real worker, and told apart by its lineage."""
+"""A dataset is split and mixed again in real Chromium, by a real worker, and distinguished by its lineage."""
 
 from __future__ import annotations
 

@@ -129,7 +129,7 @@ class Table:
         return made
 
     def shoot(self, name: str) -> None:
-        """A picture in light, dark and on a phone, where somebody asked for them (TILTYARD_SHOTS=folder)."""
+        """A picture in light, dark and on a phone, if TILTYARD_SHOTS names a folder."""
         if not SHOTS:
             return
         for theme, width in (("light", 1280), ("dark", 1280), ("light", 390)):

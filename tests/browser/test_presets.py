@@ -64,7 +64,7 @@ def create(page: Page, project: Project, preset: str) -> None:
 
 
 def launch(page: Page) -> Run:
-    """Launch as the form stands; whatever the preflight says of it must be nothing."""
+    """Launch the form unchanged; the preflight must report nothing."""
     page.click("#launch")
     page.wait_for_selector("#run-state, #preflight [data-ok=false], .errorlist", timeout=LAUNCH_LIMIT_MS)
     assert re.search(r"/runs/[0-9a-f-]{36}/", page.url), page.inner_text("#preflight")

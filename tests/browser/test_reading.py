@@ -1,4 +1,4 @@
-"""Reading in real Chromium: the words beside the turns, more turns on demand, keys, the group and the task map."""
+"""Reading in real Chromium: the words next to the turns, more turns on demand, keys, the group and the task map."""
 
 from __future__ import annotations
 

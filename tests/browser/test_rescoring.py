@@ -1,4 +1,4 @@
-"""Rewards of different specs in a real browser: one spec is chosen, what nobody recorded of it is scored in place."""
+"""Rewards of different specs in a real browser: one spec is chosen, what was not recorded of it is scored in place."""
 
 from __future__ import annotations
 

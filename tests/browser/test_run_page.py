@@ -222,7 +222,7 @@ def test_buttons_follow_the_state_of_a_page_opened_in_the_queue(
     trainer = Trainer(run)
     trainer.say(RunStarted(kind="grpo", total_steps=10), PhaseChanged(phase="generating", step=1))
     page.wait_for_selector("#run-pause", state="attached")
-    assert "it can be resumed later" in page.inner_text("#stop-dialog")  # still open: nobody takes a dialog away
+    assert "it can be resumed later" in page.inner_text("#stop-dialog")  # still open: updates do not close a dialog
     page.click("text=Keep it running")
     page.click("#run-pause")
     _wait(page, "#run-state", "pausing")
@@ -266,7 +266,7 @@ def test_a_run_that_stalls_says_so_and_stops_saying_so(tab: Any, trainer: Traine
 
 
 def test_live_charts_show_the_same_steps(tab: Any, trainer: Trainer) -> None:
-    """Each had an axis of its own: figures that come more rarely were drawn beside other steps."""
+    """Each had an axis of its own: figures that come more rarely were drawn next to other steps."""
     for step in range(2, 9):
         rare = {"loss": 0.1} if step == 4 else {}
         trainer.say(Metrics(step=step, values={"reward": step / 10, "entropy": 0.5, **rare}))
@@ -279,7 +279,7 @@ def test_live_charts_show_the_same_steps(tab: Any, trainer: Trainer) -> None:
 
 
 def test_an_ended_run_offers_nothing_live(tab: Any, trainer: Trainer) -> None:
-    """ "Follow live" stood on runs that had ended, on a page that saw the end and on one opened later."""
+    """ "Follow live" was shown on runs that had ended, on a page that saw the end and on one opened later."""
     tab.click("[data-tab=rollouts]")
     tab.wait_for_selector("#step-follow:visible")
     run_transition(trainer.lease.run_id, RunState.FAILED, lease=trainer.lease)
@@ -293,7 +293,7 @@ def test_an_ended_run_offers_nothing_live(tab: Any, trainer: Trainer) -> None:
 
 
 def test_a_notice_about_the_pause_ends_with_it(tab: Any, trainer: Trainer) -> None:
-    """ "The run pauses at the next safe point" stayed on the page of a run that went on."""
+    """ "The run pauses at the next safe point" stayed on the page of a run that continued."""
     _wait(tab, "#run-live", "live")
     tab.click("#run-pause")
     _wait(tab, "#main", "pauses at the next safe point")
@@ -316,7 +316,7 @@ STOPS = """() => [...document.querySelectorAll("#main :is(a[href], button, input
 
 
 def test_all_cards_of_a_step_are_one_tab_stop(tab: Any, trainer: Trainer) -> None:
-    """26 stops stood before the first card, and every card was one more: 64."""
+    """26 stops came before the first card, and every card was one more: 64."""
     trainer.say(*(event for number in range(2, 62) for event in _begin(f"r{number}", 2, number)))
     tab.click("[data-tab=rollouts]")
     tab.wait_for_function("() => document.querySelectorAll('#groups .rollout').length === 62")

@@ -59,7 +59,7 @@ class Seeing(Journey):
         expect(page.locator("#times table tbody tr")).to_have_count(STEPS)
 
     def rewind(self) -> None:
-        """Back to the first turn of a rollout: the run's own model goes on from there, twice, and a policy once."""
+        """Back to the first turn of a rollout: the run's own model continues from there, twice, and a policy once."""
         page = self.page
         rollout = Rollout.objects.filter(run__name="seen", status="completed").first()
         assert rollout is not None

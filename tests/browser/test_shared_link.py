@@ -50,7 +50,7 @@ def test_from_a_comparison_to_a_report_in_a_private_window(
 def _private_window(
     page_for: Callable[..., Any], url: str, size: dict[str, int], project: Project, saved: SavedComparison
 ) -> None:
-    """Nobody is logged in: the report is there in Chinese and whole, and every way onward ends."""
+    """Without a login: the report is there in Chinese and whole, and every way onward ends."""
     reader, said = page_for(None, viewport=size, locale="zh-CN"), []
     asked: list[str] = []
     reader.on("console", lambda message: said.append(message.text))

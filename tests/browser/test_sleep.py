@@ -1,4 +1,4 @@
-"""A tab that sleeps while the run goes on: on waking it shows everything that it missed, once."""
+"""A tab that sleeps while the run continues: on waking it shows everything that it missed, once."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ Page = Any
 
 @pytest.fixture
 def runs(evaluation: Callable[..., Run]) -> list[Run]:
-    """The first solves task 0, the second tasks 1 and 2; nobody solves 3."""
+    """The first solves task 0, the second tasks 1 and 2; none solves 3."""
     return [
         evaluation("alpha-7b", {n: [float(n == 0)] for n in range(4)}),
         evaluation("beta-7b", {n: [float(n in (1, 2))] for n in range(4)}),

@@ -213,7 +213,7 @@ def _specs_that_differ(way: Way) -> None:
 
 
 def _scored_again(way: Way, project: Project) -> None:
-    """A spec with a component that nobody recorded: a worker computes it from the transcripts."""
+    """A spec with a component that was not recorded: a worker computes it from the transcripts."""
     page, heads = way.page, "#figures thead th"
     components = [{"name": "regex_match", "weight": 1.0, "params": {"pattern": "The answer is"}}]
     RewardSpec.objects.create(project=project, name="calm", components=components)
@@ -246,7 +246,7 @@ def _vote(way: Way, page_for: Callable[..., Page], alice: User, bob: User, rita:
     page.get_by_role("button", name="Open the round").click()
     page.wait_for_url("**/votes/*-*/")
     made = VoteRound.objects.get()
-    wait_until(lambda: Notification.objects.filter(event__object_id=str(made.pk)).count() == 2, "bob and rita are told")
+    wait_until(lambda: Notification.objects.filter(event__object_id=str(made.pk)).count() == 2, "bob, rita notified")
     for user in (alice, bob, rita):
         voter = page if user == alice else page_for(user)
         if user != alice:
@@ -268,7 +268,7 @@ def _vote(way: Way, page_for: Callable[..., Page], alice: User, bob: User, rita:
 
 
 def _answer(page: Page) -> None:
-    """The arrow towards whoever solves the task; both bad where neither does."""
+    """The arrow towards the one that solves the task; both bad where neither does."""
     solved = []
     for side in ("left", "right"):
         texts = page.locator(f'.ballot-turn[data-side="{side}"]').all_inner_texts()
@@ -338,7 +338,7 @@ def _compared(way: Way) -> list[Run]:
 
 def _forms(way: Way, page_for: Callable[..., Page], alice: User) -> None:
     """Every page of the way in Chinese on a phone: nothing is wider than the screen, and the console is silent."""
-    alice.refresh_from_db()  # logging in by password has hashed it anew
+    alice.refresh_from_db()  # logging in by password has hashed it again
     page, said = page_for(alice, viewport=PHONE, locale="zh-CN"), []
     page.on("console", lambda message: said.append(message.text) if message.type == "error" else None)
     for name, address in way.seen.items():

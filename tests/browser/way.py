@@ -51,7 +51,7 @@ class Way(Journey):
 
     def __init__(self, page: Page, slug: str) -> None:
         super().__init__(page, slug)
-        page.set_default_timeout(90_000)  # workers start beside it, on few cores
+        page.set_default_timeout(90_000)  # workers start at the same time, on few cores
         self.seen: dict[str, str] = {}
         self.best: dict[str, str] = {}
 
@@ -92,7 +92,7 @@ class Way(Journey):
         self.see(f"model-{name}")
 
     def evaluate(self, name: str) -> None:
-        """*Evaluate* on the page of a run, as it stands."""
+        """*Evaluate* on the page of a run, unchanged."""
         self.page.goto(self.seen[f"run-{name}"])
         self.page.locator("#ended-held-out").get_by_role("link", name="Evaluate").click()
         self.launch_as(f"{name}-held-out")
@@ -134,7 +134,7 @@ class Way(Journey):
         self.see("suite")
 
     def have_played(self, contestant: str) -> None:
-        """Have somebody play the suite."""
+        """Have a contestant play the suite."""
         self.page.goto(self.seen["suite"])
         self.page.get_by_label("Who plays").select_option(contestant)
         self.page.get_by_role("button", name="Evaluate").click()

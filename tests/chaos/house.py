@@ -1,6 +1,6 @@
 """A whole Tiltyard of real processes that a test may kill: PostgreSQL, Redis, workers, the web.
 
-Django's default connection of the test process is pointed at the house's PostgreSQL while it stands, so that tests use
+Django's default connection of the test process is pointed at the house's PostgreSQL while it runs, so that tests use
 services and models as ever; nothing of the usual test database is touched.
 """
 

@@ -103,7 +103,7 @@ class Storm:
         signal_tree(self.pid(words), signal.SIGKILL, spare)
 
     def hang_and_kill9(self, words: str) -> None:
-        """A service answers nobody for a while, and is gone then."""
+        """A service does not answer for a while, and is gone then."""
         pid = self.pid(words)
         signal_tree(pid, signal.SIGSTOP)
         time.sleep(self.dice.uniform(1, AWAY_MAX_S))
@@ -133,7 +133,7 @@ class Storm:
 
     # --- The runs -----------------------------------------------------------------------------------------------
     def launch(self) -> Run:
-        """The demo's GRPO run from the starter: its preset as it stands, but for the number of steps."""
+        """The demo's GRPO run from the starter: its preset unchanged but for the number of steps."""
         config = presets()["tools-demo-grpo"].config_for("full")
         components = presets()["tools-demo-grpo"].needs_for("full").reward
         config.model.source, config.data.train = "starter", "dataset:d@1"

@@ -1,4 +1,4 @@
-"""A trainer that trains nothing: it takes the real command line and writes a scripted journal as fast as it is told.
+"""A trainer that trains nothing: it takes the real command line and writes a scripted journal as fast as it is set.
 
 The script is ``model.revision`` of its config, as ``word-value/word-value``: ``sleep-20`` (ms a step),
 ``mode-ok|crash|hang| prepare|fail|kill|nul``, ``at-5`` (step of the mode), ``rollouts-2``, ``save-800`` (ms that a

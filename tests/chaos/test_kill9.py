@@ -55,7 +55,7 @@ def test_the_worker(house: House) -> None:
 
 
 def test_real_workers_tell_who_they_are_and_what_they_do(house: House) -> None:
-    """Nobody could see which worker had which run, on what."""
+    """No person could see which worker had which run, on what."""
     run = house.launch(SCRIPT, 120)
     house.reaches(run, 3)
     worker = Worker.objects.get(name=Run.objects.get(pk=run.pk).lease_worker, queues=["train"])

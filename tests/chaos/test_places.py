@@ -31,7 +31,7 @@ def asking(house: House) -> Iterator[House]:
 
 
 def evaluate(house: House, script: str) -> Run:
-    """An evaluation by the endpoint, which the stub plays as it is told."""
+    """An evaluation by the endpoint, which the stub plays as the test sets."""
     config = JobConfig.model_validate(
         {
             "kind": "evaluate",
@@ -85,7 +85,7 @@ def test_a_lost_worker_of_one_kind_costs_the_other_nothing(asking: House) -> Non
     asks.refresh_from_db()
     assert (asks.state, asks.attempt, asks.lease_worker) == (RunState.QUEUED, 1, ""), "no training place takes it"
     asking.worker("endpoint", "-c", "2")
-    wait_until(lambda: worker_of(asks) == "endpoint", 30, what=f"it goes on: {asking.tail()}")
+    wait_until(lambda: worker_of(asks) == "endpoint", 30, what=f"it continues: {asking.tail()}")
     assert asks.attempt == 2
     run_stop(run=asks)
     asking.ends(asks)  # or it would keep a place of the next test's

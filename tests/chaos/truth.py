@@ -1,4 +1,4 @@
-"""What the journals of a run say, worked out without any code of the product, beside what the database has."""
+"""What the journals of a run say, worked out without any code of the product, next to what the database has."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def journal_says(run: Run) -> dict[str, Any]:
 
 
 def database_says(run: Run) -> dict[str, Any]:
-    """The same, from the tables. A row that stands twice breaks its table's unique constraint, so sets are enough."""
+    """The same, from the tables. A row that is there twice breaks its table's unique constraint, so sets are enough."""
     points = MetricPoint.objects.filter(run=run).values_list("attempt", "step", "name", "value")
     turns = Turn.objects.filter(run=run).values_list("rollout_id", "number", "messages")
     return {

@@ -20,7 +20,7 @@ HELLO = [{"role": "assistant", "content": "Good day."}]
 
 @pytest.fixture
 def tiny(project: Project) -> RegisteredModel:
-    """A model that is not looked into before somebody answers for it."""
+    """A model that is not looked into before an answer is set for it."""
     from django.conf import settings
 
     (Path(settings.MODELS_DIR) / "chat-tiny").mkdir(parents=True, exist_ok=True)

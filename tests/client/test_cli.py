@@ -157,7 +157,7 @@ def test_watching_ends_with_the_run(
     looked = Tiltyard.call
 
     def call(self: Tiltyard, method: str, path: str, **options: Any) -> Any:
-        """The run goes on each time that it was looked at, however slow the machine is."""
+        """The run continues each time that it was looked at, however slow the machine is."""
         answer = looked(self, method, path, **options)
         Run.objects.filter(pk=run.pk).update(**next(changes, {}) or {"name": "seen"})
         event_add(run.pk, "log", {"level": "info", "message": "on"}, attempt=0)

@@ -24,7 +24,7 @@ Maker = Callable[..., Any]
 
 @contextmanager
 def meanwhile(act: Callable[[Rescoring], object]) -> Iterator[None]:
-    """Somebody beside the site who does this with whatever is asked for."""
+    """A thread next to the site that does this with all that is asked for."""
     ended = threading.Event()
 
     def look() -> None:

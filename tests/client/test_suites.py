@@ -106,9 +106,9 @@ def test_a_contestant_plays_all_parts(tool: Tool, exam: Path) -> None:
     assert "policy:empty" in board and "queued" in board and "exam @1" in board
     RegisteredModel.objects.create(project=Project.objects.get(slug="joust"), name="small", kind=ModelKind.STARTER)
     assert answered(tool("suite", "evaluate", "exam", "--contestant", "small", "--json"))["contestant"] == "model:small"
-    nobody = tool("suite", "evaluate", "exam", "--contestant", "model:nobody")
-    refused(nobody, "there is no model “nobody” in this project.")
-    assert nobody.stderr.count("nobody") == 1  # said once
+    unknown = tool("suite", "evaluate", "exam", "--contestant", "model:nobody")
+    refused(unknown, "there is no model “nobody” in this project.")
+    assert unknown.stderr.count("nobody") == 1  # said once
     refused(tool("suite", "evaluate", "exam", "--contestant", "policy:cheat"), "Choose who plays.")
     refused(tool("suite", "evaluate", "nothing", "--contestant", "starter"), "There is no suite 'nothing' in joust.")
     refused(tool("suite", "show", "nothing"), "There is no suite 'nothing' in joust.")

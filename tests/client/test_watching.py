@@ -46,7 +46,7 @@ def _run(seq: int, step: int, state: str = "running") -> Json:
 def test_it_continues_from_what_it_has_seen(asked: Any) -> None:
     runs = [_run(5, 1), _run(5, 1), _run(9, 2), _run(12, 2, "succeeded")]
     site, heard = asked(*runs)
-    assert list(site.watch("r", every_s=0)) == [runs[0], runs[2], runs[3]], "what has not changed is not told again"
+    assert list(site.watch("r", every_s=0)) == [runs[0], runs[2], runs[3]], "what has not changed is not reported again"
     assert heard == [
         {"limit": 1},
         {"limit": 1, "after": 5, "step": 1, "wait": 25},

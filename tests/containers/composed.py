@@ -29,7 +29,7 @@ ROOT = Path(__file__).resolve().parents[2]
 FILE = ROOT / "docker-compose.yml"
 BUILD_LIMIT_S, COMMAND_LIMIT_S, HEALTHY_LIMIT_S = 1800.0, 300.0, 600.0
 PROJECT = "tiltyard-tests"
-SUBNET = "10.213.78"  # beside an installation of this machine
+SUBNET = "10.213.78"  # next to an installation of this machine
 
 
 def compose_argv() -> list[str] | None:

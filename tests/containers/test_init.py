@@ -76,7 +76,7 @@ def test_the_folder_of_the_files_is_the_operators(tmp_path: Path) -> None:
 
 
 def test_the_broker_takes_the_user_of_the_file_and_no_other(tmp_path: Path) -> None:
-    """On a real Redis: the password's digest lets in who knows the password, and nobody without one."""
+    """On a real Redis: the password's digest lets in clients with the password, and none without one."""
     compose_init(tmp_path)
     port = free_port()
     argv = [redis_bin(), "--port", str(port), "--save", "", "--aclfile", str(tmp_path / ".secrets/redis_users")]

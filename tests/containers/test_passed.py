@@ -68,8 +68,8 @@ def test_keys_of_operators_reach_only_who_uses_them() -> None:
 
 # Of docs/settings.md, what containers do not take from .env, and why.
 NOT_PASSED = {
-    "DATABASE_URL": "a file: the password stands in it",
-    "REDIS_URL": "a file: the password stands in it",
+    "DATABASE_URL": "a file: the password is in it",
+    "REDIS_URL": "a file: the password is in it",
     "TILTYARD_SECRET_KEY": "a file",
     "TILTYARD_ENV_TOKEN": "a file",
     "TILTYARD_DATA_DIR": "the volume's place is fixed in the image",

@@ -47,7 +47,7 @@ def composed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Composed]:
 
 @pytest.fixture(scope="module")
 def visitor(composed: Composed) -> Visitor:
-    """Somebody who used the documented way in."""
+    """A person who used the documented way in."""
     link = composed.run("exec", "-T", "web", "python", "manage.py", "login_link").strip()
     assert link.startswith(f"{composed.address}/login/")
     return Visitor(link)

@@ -131,7 +131,7 @@ async def session(server: Server, **headers: str) -> Any:
 
 
 def run(test: Coroutine[Any, Any, Any], limit_s: float = TEST_TIMEOUT_S) -> Any:
-    """Run an asynchronous test body; nothing waits for ever."""
+    """Run an asynchronous test body; nothing waits without end."""
 
     async def limited() -> Any:
         async with asyncio.timeout(limit_s):

@@ -147,7 +147,7 @@ def test_a_server_carries_neither_openenvs_page_nor_its_clients() -> None:
     code = (
         "import sys, envs.base.server\n"
         "assert not {'gradio', 'pandas', 'fastmcp', 'mcp', 'openai'} & sys.modules.keys()\n"
-        "import fastmcp; print(fastmcp.Client.__module__)"  # whoever wants them afterwards gets the real ones
+        "import fastmcp; print(fastmcp.Client.__module__)"  # later imports get the real ones
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout.strip()) == (0, "fastmcp.client.client"), done.stderr

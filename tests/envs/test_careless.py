@@ -52,7 +52,7 @@ def test_a_careless_customer_buys_without_the_option_or_something_else() -> None
     assert [row["session_id"] for row in rows] == [*ids] * COPIES
     right = [solved(WebshopEnvironment(shop), {"session_id": row["session_id"]}, row) for row in rows]
     assert 0.4 < sum(right) / len(right) < 0.6
-    # Each copy decides anew: hardly a task is always or never right.
+    # Each copy decides again: hardly a task is always or never right.
     mixed = [set(right[number :: len(ids)]) == {True, False} for number in ids]
     assert all(mixed)
     careful = webshop_demonstrations(shop, ids)

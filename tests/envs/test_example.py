@@ -39,7 +39,7 @@ def example(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture(autouse=True)
 def own_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The client of somebody's own command line, which is told no allow-list."""
+    """The client of a person's own command line, which gets no allow-list."""
     monkeypatch.delenv("TILTYARD_OUTBOUND_ALLOW", raising=False)
 
 

@@ -83,7 +83,7 @@ def test_while_what_it_needs_is_away_nothing_is_counted(folder: Path, place: str
     look(folder, place)
     aged(folder / "unhealthy-since", health.HANGS_S * 2)
     assert look(folder, place, f"127.0.0.1:{free_port()}") == 1
-    assert look(folder, place) == 1 and ended == [], "counted anew from its return"
+    assert look(folder, place) == 1 and ended == [], "counted from zero after its return"
 
 
 @pytest.mark.parametrize("first", ["systemd", "python", ""])

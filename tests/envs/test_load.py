@@ -1,4 +1,4 @@
-"""What a server tells of itself: its load in ``/health``, its proof in ``/validate``, its baselines."""
+"""What a server says of itself: its load in ``/health``, its proof in ``/validate``, its baselines."""
 
 from __future__ import annotations
 

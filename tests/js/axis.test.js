@@ -8,7 +8,7 @@ import { decimate } from "../../static/js/lib/series.js";
 
 const hours = { steps: [10, 20, 40], at: [1, 3, 4] };
 
-test("an axis begins at zero, is straight between what is known, and goes on as on average", () => {
+test("an axis begins at zero, is straight between what is known, and continues as on average", () => {
   assert.deepEqual(
     [0, 5, 10, 15, 30, 40, 80].map((step) => placeOn(hours, step)),
     [0, 0.5, 1, 2, 3.5, 4, 8],
@@ -22,7 +22,7 @@ test("an axis begins at zero, is straight between what is known, and goes on as 
   assert.equal(
     stepAt({ steps: [1, 2, 3], at: [5, 5, 9] }, 5),
     1,
-    "a step without a token stands where the one before it stands",
+    "a step without a token is where the one before it is",
   );
 });
 
@@ -40,7 +40,7 @@ test("marks and bands go where their steps are, and what spans the chart stays",
   assert.equal(moved(parts, undefined), parts);
 });
 
-test("a curve over hours stands where its steps had ended", () => {
+test("a curve over hours is drawn where its steps had ended", () => {
   const curve = { steps: [10, 20], values: [1, 2], attempts: [1, 1] };
   assert.deepEqual(drawnLine(curve, { smooth: 0, log: false }, hours).x, [1, 3]);
 });
@@ -96,5 +96,5 @@ test("steps are whole numbers, other axes are short ones", () => {
   assert.deepEqual([frame("step").tickformat, frame("step").dtick], [",d", 1]);
   assert.deepEqual([frame("time").tickformat, frame("time").dtick], ["~g", undefined]);
   assert.equal(frame("tokens").tickformat, "~s");
-  assert.equal(frame("step").type, "linear"); // told, or Plotly looks through all points for dates
+  assert.equal(frame("step").type, "linear"); // set, or Plotly looks through all points for dates
 });

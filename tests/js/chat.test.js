@@ -40,7 +40,7 @@ test("a chat is what its frames make it", () => {
     ["b"],
   );
   state.apply(frame("chat", 7, [turn("c", 1)], []));
-  assert.equal(state.answers.size, 0, "a whole frame begins anew");
+  assert.equal(state.answers.size, 0, "a whole frame begins again");
   assert.equal(state.apply({ type: "beat" }), false);
 });
 
@@ -55,7 +55,7 @@ test("reasoning and a refusal are cards of their own kind", () => {
   assert.deepEqual(cardsOf(answer("x", "a", { messages: refused })), [{ kind: "refusal", text: "No." }]);
 });
 
-test("answers to an edited turn keep nobody waiting", () => {
+test("answers to an edited turn keep no one waiting", () => {
   const state = new ChatState();
   state.apply(
     frame("chat", 1, [turn("a", 0, { replaced: true }), turn("b", 0)], [answer("x", "a", { state: "waiting" })]),
@@ -73,7 +73,7 @@ test("tries are in the order in which they were drawn", () => {
   );
 });
 
-test("calls stand with what answered them, and what nobody answered stays open", () => {
+test("calls are shown with what answered them, and unanswered ones stay open", () => {
   const calls = [
     { id: "1", name: "add", arguments: { a: 1 } },
     { id: "2", name: "gone", arguments: {} },

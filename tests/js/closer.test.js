@@ -159,7 +159,7 @@ test("a figure that was measured once, long ago, is no chart; the first steps of
   assert.equal(still(1, true), false, "a run of one step shows its figures");
 });
 
-test("a chart that begins to move comes last, one that stands still stays, and an added one is never put away", () => {
+test("a chart that begins to move comes last, one that does not move stays, and an added one is never put away", () => {
   const folding = new Folding();
   const specs = [spec("a"), spec("b"), spec("c"), spec("mine", true)];
   const keys = (/** @type {string[]} */ moving) => {

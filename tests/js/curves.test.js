@@ -24,7 +24,7 @@ test("charts share one axis of steps, although some figures come more rarely", (
   assert.equal(stepSpan([[], []]), null);
 });
 
-test("an advisory stands in the charts of its curves, and in the first where no chart has one", () => {
+test("an advisory is shown in the charts of its curves, and in the first where no chart has one", () => {
   const spec = (/** @type {string} */ name) => ({ key: name, title: name, names: [name], removable: false });
   const [reward, kl, loss] = [spec("reward"), spec("kl"), spec("loss")];
   const mark = { first: 1, last: 2, open: false, severity: "warn", title: "x", names: ["kl", "loss"] };

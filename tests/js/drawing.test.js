@@ -9,7 +9,7 @@ page.IntersectionObserver = page.ResizeObserver = class {
 };
 page.document = { addEventListener() {} };
 page.matchMedia = () => ({ addEventListener() {} });
-page.requestAnimationFrame = () => assert.fail("nobody waits for a frame");
+page.requestAnimationFrame = () => assert.fail("no code waits for a frame");
 const { Curves } = await import("../../static/js/lib/curves.js");
 
 /**

@@ -26,7 +26,7 @@ beforeEach(() => {
 const URL = "ws://x/ws/runs/1/?least=2";
 const said = (/** @type {string} */ type) => /** @type {any} */ ({ data: JSON.stringify({ type, seq: 2 }) });
 
-test("what an early socket heard is told to who takes it, in its order, and what comes later too", async () => {
+test("what an early socket heard is passed to the one who takes it, in its order, and what comes later too", async () => {
   openEarly(URL);
   opened[0].onmessage(said("snapshot"));
   opened[0].onmessage(said("changes"));

@@ -85,7 +85,7 @@ test("what is in flight when all are played is being scored; what has ended says
   assert.equal(addressOf(row(0, 0, { step: 7 })), "?tab=rollouts&step=7&rollout=0.0");
 });
 
-test("orders are told by the rollout that they name", () => {
+test("orders are found by the rollout that they name", () => {
   const events = [
     { kind: "log", payload: { message: "x" } },
     { kind: "rollout_order", payload: { rollout: "a", act: "end", by: "bob" } },

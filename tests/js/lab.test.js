@@ -86,7 +86,7 @@ test("the spread is chosen only where advantages are divided by it", () => {
   assert.deepEqual([scaleMatters("sum_then_normalize"), scaleMatters("normalize_then_sum")], [true, false]);
 });
 
-test("a complaint stands beside the component it is about", () => {
+test("a complaint is shown at the component it is about", () => {
   const names = ["a", "b"];
   assert.equal(ownerOf("components.1.weight", "too large", names), "b");
   assert.equal(ownerOf("a", "any", names), "a");
@@ -162,7 +162,7 @@ test("only the newest question is answered, and it waits until the hand rests", 
   mock.timers.reset();
 });
 
-test("no answer is told apart: refused, too late, offline, logged out", async () => {
+test("the reasons for no answer are distinguished: refused, too late, offline, logged out", async () => {
   const options = { token: "t", limitMs: 20 };
   const kind = async (/** @type {any} */ fetch) => post("/x", {}, { ...options, fetch }).then(() => "ok", (problem) => [problem.kind, problem.status]); // prettier-ignore
   assert.deepEqual(await kind(async () => Response.json({ message: "no" }, { status: 422 })), ["refused", 422]);

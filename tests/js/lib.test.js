@@ -114,7 +114,7 @@ test("a phantom group has different rewards and one known outcome", () => {
   assert.equal(of(["failed", 0.1], ["failed", 0.3]), true);
   assert.equal(of(["solved", 0.8], ["solved", 0.9]), true);
   assert.equal(of(["failed", 0.1], ["solved", 0.9]), false);
-  assert.equal(of(["failed", 0.1], ["failed", 0.1]), false, "no spread is something else");
+  assert.equal(of(["failed", 0.1], ["failed", 0.1]), false, "zero variance is something else");
   assert.equal(of(["partly", 0.1], ["partly", 0.3]), false, "they may have come differently far");
   assert.equal(of(["no_verdict", 0.1], ["no_verdict", 0.3]), false);
   assert.equal(of(["failed", 0.1], ["failed", 0.3], ["excluded", null]), true);

@@ -19,17 +19,17 @@ const reward = { key: "reward", title: "Reward", names: ["reward"], removable: f
 
 /**
  * @param {Record<string, any>} [over]
- * @param {Record<string, any>[]} [beside]
+ * @param {Record<string, any>[]} [others]
  * @returns {any}
  */
-function all(over = {}, beside = []) {
+function all(over = {}, others = []) {
   const state = emptyState();
   state.curves.set("reward", curve(0.4, 0.6));
   state.curves.set("reward_std", curve(0.1, 0.2));
   state.curves.set("rewards/a/mean", curve(0.5, 0.7));
   state.curves.set("rewards/b/mean", curve(-0.1, -0.1));
   const own = { number: 0, curves: state.curves, parts: state.parts, axes: null, alike: true };
-  const sources = [own, ...beside.map((other) => ({ ...own, ...other }))];
+  const sources = [own, ...others.map((other) => ({ ...own, ...other }))];
   return {
     state,
     sources,
@@ -43,10 +43,10 @@ function all(over = {}, beside = []) {
     ...over,
   };
 }
-const told = (/** @type {any[]} */ lines) => lines.map((line) => [line.label || line.name, line.at, line.dash]);
+const drawn = (/** @type {any[]} */ lines) => lines.map((line) => [line.label || line.name, line.at, line.dash]);
 
 test("components have the colours of their places in the spec, and a stack has the reward on top", () => {
-  assert.deepEqual(told(readLines(parts, all())), [
+  assert.deepEqual(drawn(readLines(parts, all())), [
     ["B", 1, "solid"],
     ["A", 0, "solid"],
     ["sum_reward", TOTAL, "solid"],
@@ -105,19 +105,19 @@ test("lines that cannot be added up are drawn as lines", () => {
   const weighed = (/** @type {any} */ weights) => all({ options: { components: { a: "A", b: "B" }, weights } });
   assert.deepEqual(
     [weighed(null), weighed({ a: 1 })].map((one) => isStacked(parts, one)),
-    [false, false], // nobody knows what they add
+    [false, false], // what they add is not known
   );
   assert.equal(isStacked(reward, all()), false);
   assert.equal(isStacked({ ...parts, names: ["rewards/a/mean"] }, all()), false);
 });
 
-test("beside other runs the colour is the run's, but a component keeps its own and runs differ in dashes", () => {
+test("next to other runs the colour is the run's, but a component keeps its own and runs differ in dashes", () => {
   const two = all({}, [{ number: 3 }]);
-  assert.deepEqual(told(readLines(reward, two)), [
+  assert.deepEqual(drawn(readLines(reward, two)), [
     ["reward", 0, "solid"],
     ["reward", 3, "solid"],
   ]);
-  assert.deepEqual(told(readLines(parts, two)), [
+  assert.deepEqual(drawn(readLines(parts, two)), [
     ["B", 1, "solid"],
     ["A", 0, "solid"],
     ["B", 1, "dashdot"],
@@ -125,7 +125,7 @@ test("beside other runs the colour is the run's, but a component keeps its own a
   ]);
 });
 
-test("rewards that were made in another way are not drawn beside these", () => {
+test("rewards that were made in another way are not drawn with these", () => {
   const two = all({}, [{ number: 1, alike: false }]);
   assert.equal(readLines(reward, two).length, 1);
   assert.equal(readLines(parts, two).length, 2);
@@ -149,7 +149,7 @@ test("the legend of a picture has each name once", () => {
   assert.deepEqual(shown, [true, false, false, true]);
 });
 
-test("what stands around a chart's lines is asked for too", () => {
+test("what is around a chart's lines is asked for too", () => {
   assert.deepEqual(neededBy(["reward"]), ["reward", "reward_std"]);
   assert.deepEqual(neededBy(["rewards/a/mean"]), ["rewards/a/mean", "reward", "reward_std"].slice(0, 2));
   assert.deepEqual(neededBy(["heldout/success"]), ["heldout/success", "heldout/success_low", "heldout/success_high"]);

@@ -65,7 +65,7 @@ test("a lost line comes back after a pause, from the newest seq", () => {
   live.stop();
 });
 
-test("silence is shown as stale, and a dead line is opened anew", () => {
+test("silence is shown as stale, and a dead line is opened again", () => {
   const { live, seen, pass, last } = setUp();
   last().onmessage({ data: '{"type":"beat"}' });
   pass(STALE_MS + 1000);

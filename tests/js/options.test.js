@@ -4,7 +4,7 @@ import { test } from "node:test";
 
 import { setControl } from "../../static/js/lib/options.js";
 
-test("a tick stands for true and false, text for all else", () => {
+test("a tick means true and false, text for all else", () => {
   const tick = { type: "checkbox", value: "on", checked: false };
   setControl(tick, true);
   assert.deepEqual(tick, { type: "checkbox", value: "on", checked: true });

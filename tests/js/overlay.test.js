@@ -11,7 +11,7 @@ const run = {
   curves: { reward: { steps: [0, 1, 2, 3, 4, 9], values: [0, 0.1, 0.2, 0.3, 0.4, 0.5] } },
 };
 
-test("a curve over time stands where its steps had ended", () => {
+test("a curve over time is drawn where its steps had ended", () => {
   assert.deepEqual(lineOf(run, "reward", "time").x, [0, 0.5, 1.5, 1.5, 2, 2]);
   assert.deepEqual(lineOf(run, "reward", "step").x, [0, 1, 2, 3, 4, 9]);
 });

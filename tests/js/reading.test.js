@@ -8,7 +8,7 @@ import { plainText } from "../../static/js/lib/marked.js";
 /** @param {string} key @param {object} [more] */
 const press = (key, more = {}) => ({ key, ctrlKey: false, metaKey: false, altKey: false, ...more });
 
-test("keys lead to the rollouts beside this one", () => {
+test("keys lead to the rollouts next to this one", () => {
   const found = ["ArrowLeft", "ArrowRight", "k", "j", "r", "g", "?"].map((key) => actionOf(press(key), false));
   assert.deepEqual(found, ["group-before", "group-after", "step-before", "step-after", "raw", "group", "keys"]);
   const ofFound = ["p", "n", "f"].map((key) => actionOf(press(key), false));
@@ -16,7 +16,7 @@ test("keys lead to the rollouts beside this one", () => {
   assert.equal(actionOf(press("x"), false), "");
 });
 
-test("keys that are somebody else's do nothing", () => {
+test("keys of other controls do nothing", () => {
   assert.equal(actionOf(press("j"), true), "");
   for (const name of ["ctrlKey", "metaKey", "altKey"]) assert.equal(actionOf(press("r", { [name]: true }), false), "");
 });

@@ -71,7 +71,7 @@ test("what was verified is a sentence, and plain text in older records", () => {
   );
 });
 
-test("events of a run that waits and goes on", () => {
+test("events of a run that waits and continues", () => {
   const payload = { step: 7, error: held.error, tries: 1, next_try_s: 5 };
   assert.match(eventText({ kind: "held", payload }, t), /^event.held .*"tries":1,"message":"refused"/);
   assert.match(eventText({ kind: "held", payload: { step: 7, error: null } }, t), /^event.held_over {"step":7}/);

@@ -17,7 +17,7 @@ test("lines over one x: straight between what is known, nothing before and after
   });
 });
 
-test("what is added stands above zero, what is taken away below, and both sum up to the reward", () => {
+test("what is added is above zero, what is taken away below, and both sum up to the reward", () => {
   const good = { x: [1, 2], y: [0.5, 0.6] };
   const bad = { x: [1, 2], y: [-0.1, 0.1] };
   const { traces, edges } = stackTraces([good, bad], ["#111111", "#222222"], ["good", "bad"]);

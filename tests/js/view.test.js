@@ -35,7 +35,7 @@ test("the view survives its address, and nonsense in it is dropped", () => {
   assert.equal(writeView(bad), "");
 });
 
-test("two runs of one colour are not told apart, so the second is left out", () => {
+test("two runs of one colour are not distinguished, so the second is left out", () => {
   const id = (/** @type {number} */ last) => `0b2f6f62-0000-4000-8000-00000000000${last}`;
   const { beside } = readView(`?with=${id(1)}.2&with=${id(2)}.2&with=${id(1)}.3&with=${id(3)}.3`);
   assert.deepEqual(beside, [

@@ -1,7 +1,7 @@
 """Judge one module's mutants in a copy of the tree: ``judge.py MODULE SAMPLE PATIENCE_S RESULT TEST …``.
 
 1. mutmut writes all mutants of the module into one file, where a variable chooses among them.
-2. One pytest imports and collects the tests and runs each once without a mutant, which tells the functions it reaches.
+2. One pytest imports and collects the tests and runs each once without a mutant, which shows the functions it reaches.
 3. Each mutant is a fork of that process, and runs the tests that reach its function, the quickest first, until one
    fails.
 4. Last of all a fork without a mutant runs all tests again: a killed test may have left rows behind.
@@ -134,7 +134,7 @@ def _let_go() -> None:
 
 
 def _fresh_pools() -> None:
-    """A fork has none of its parent's threads: a pool that had some would wait for them for ever."""
+    """A fork has none of its parent's threads: a pool that had some would wait for them without end."""
     for module in [
         found for name, found in sys.modules.items() if name.split(".")[0] in ("webapp", "training", "envs")
     ]:

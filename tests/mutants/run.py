@@ -35,7 +35,7 @@ NEEDED = 0.85  # share of the mutants that must die, in each module
 
 
 def table(name: str) -> dict[str, Any]:
-    """One of the TOML files beside this one."""
+    """One of the TOML files next to this one."""
     return tomllib.loads((HERE / name).read_text(encoding="utf-8"))
 
 
@@ -186,7 +186,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("names", nargs="*", help="only modules whose path contains one of these; 'planted' for those")
     parser.add_argument("--sample", type=int, default=60, help="mutants a module, drawn with a fixed seed; 0 for all")
     parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--patience", type=float, default=30, help="seconds that a mutant gets beside twice its tests'")
+    parser.add_argument("--patience", type=float, default=30, help="seconds for a mutant besides twice its tests'")
     parser.add_argument("--output", type=Path, help="a file for the results as a JSON list")
     return parser.parse_args()
 

@@ -1,4 +1,4 @@
-"""The verdict beside BFCL's own checker, on upstream's recorded episodes and on made ones."""
+"""The verdict next to that of BFCL's own checker, on upstream's recorded episodes and on made ones."""
 
 from __future__ import annotations
 

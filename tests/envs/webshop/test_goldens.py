@@ -61,7 +61,7 @@ def replay(shop: Shop, golden: dict[str, Any]) -> list[float]:
         if session.page.kind == "results":
             overlaps.append(assert_same_results_page(session.page, step))
             clickables = step["available_actions"]["clickables"]
-            # Where a hit differs, the golden's own is put on the page, so that the episode goes on as it did.
+            # Where a hit differs, the golden's own is put on the page, so that the episode continues as it did.
             session.page.clickables.update({name: Target("product") for name in clickables if name.startswith("b0")})
         else:
             assert session.page.observation == step["observation"]
