@@ -120,9 +120,9 @@ def play(run: Run, task: int, index: int, success: float | None, parts: Callable
         started_at=timezone.now(),
         seq=0,
     )
-    said = "solved" if success else "given up"
+    answer = "solved" if success else "given up"
     for number, message in enumerate(
-        ({"role": "user", "content": f"task {task}"}, {"role": "assistant", "content": said})
+        ({"role": "user", "content": f"task {task}"}, {"role": "assistant", "content": answer})
     ):
         Turn.objects.create(rollout=rollout, run=run, number=number, messages=[message], seq=0)
     return rollout

@@ -134,7 +134,7 @@ def test_a_second_chinese_word_for_one_notion_is_refused(word: str) -> None:
 @pytest.mark.parametrize(("english", "chinese"), ONE_WORD)
 def test_a_notion_has_one_chinese_word(english: str, chinese: str) -> None:
     noun = re.compile(english, re.IGNORECASE)
-    wrong = [(said, shown) for said, shown in _texts() if noun.search(_quoted_apart(said)) and chinese not in shown]
+    wrong = [(text, shown) for text, shown in _texts() if noun.search(_quoted_apart(text)) and chinese not in shown]
     assert not wrong
 
 

@@ -35,8 +35,8 @@ SHOTS = os.environ.get("TILTYARD_TEST_SHOTS", "")
 
 def reward(episode: dict[str, Any]) -> float:
     after = episode["messages"][episode["prompt_length"] :]
-    said = sum(len(message["content"]) for message in after if message["role"] == "assistant")
-    return said / 1000 + 0.1 * len(episode["calls"]) + len(episode["row"]) - 0.01 * (episode["tokens"] or 0)
+    length = sum(len(message["content"]) for message in after if message["role"] == "assistant")
+    return length / 1000 + 0.1 * len(episode["calls"]) + len(episode["row"]) - 0.01 * (episode["tokens"] or 0)
 
 
 CODE = "from typing import Any\n\n\n" + inspect.getsource(reward)

@@ -68,8 +68,8 @@ def furnished(project: Project, alice: User, make_dataset: Any, make_run: Any, m
     place = {"attempt": 1, "step": 1, "group": 0, "index": 0, "status": "completed", "seq": 1}
     values = {"reward": 1.0, "parts": {"task_success": 1.0, "final_answer": 0.0}}
     rollout = Rollout.objects.create(run=run, started_at=timezone.now(), **place, **values)
-    said = [{"role": "assistant", "content": "Four."}]
-    Turn.objects.create(rollout=rollout, run=run, number=0, messages=said, seq=1)
+    answered = [{"role": "assistant", "content": "Four."}]
+    Turn.objects.create(rollout=rollout, run=run, number=0, messages=answered, seq=1)
     return project
 
 

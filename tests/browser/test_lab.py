@@ -57,8 +57,8 @@ def recorded(make_run: Any, make_dataset: Any) -> Run:
                 started_at=timezone.now(),
                 seq=1,
             )
-            said = [{"role": "assistant", "content": f"The <b>answer</b> is {group + 1}."}]
-            for number, messages in enumerate([rows[group]["messages"], said]):
+            answer = [{"role": "assistant", "content": f"The <b>answer</b> is {group + 1}."}]
+            for number, messages in enumerate([rows[group]["messages"], answer]):
                 Turn.objects.create(rollout=rollout, run=run, number=number, messages=messages, seq=1)
     return run
 

@@ -26,8 +26,8 @@ LIMIT_MS = 40_000
 def test_split_and_mix(
     project: Project, bob: User, page_for: Callable[..., Page], make_dataset: Callable[..., Any], tmp_path: Path
 ) -> None:
-    said = {"messages": [{"role": "user", "content": "What is 2 + 3?"}, {"role": "assistant", "content": "5"}]}
-    make_dataset(name="tasks", lines=[{**said, "id": number} for number in range(20)])
+    row = {"messages": [{"role": "user", "content": "What is 2 + 3?"}, {"role": "assistant", "content": "5"}]}
+    make_dataset(name="tasks", lines=[{**row, "id": number} for number in range(20)])
     page = page_for(bob)
     argv = [sys.executable, "-m", "celery", "-A", "webapp.celery", "worker", "-Q", "short,long", "-c", "1"]
     with running(argv, tmp_path / "worker.log", make_child_env()):

@@ -141,8 +141,8 @@ def test_the_page_follows_the_run(tab: Any, trainer: Trainer) -> None:
     )
     _wait(tab, "#run-state", "failed")
     _wait(tab, "#run-live", "ended")
-    said = tab.inner_text("#run-failure")
-    assert "The trainer ended without reporting a result." in said and "It died. Try again." in said
+    failure = tab.inner_text("#run-failure")
+    assert "The trainer ended without reporting a result." in failure and "It died. Try again." in failure
     assert not tab.is_visible("button[data-action=stop]")
     assert tab.problems == []
 

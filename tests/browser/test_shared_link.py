@@ -51,9 +51,9 @@ def _private_window(
     page_for: Callable[..., Any], url: str, size: dict[str, int], project: Project, saved: SavedComparison
 ) -> None:
     """Without a login: the report is there in Chinese and whole, and every way onward ends."""
-    reader, said = page_for(None, viewport=size, locale="zh-CN"), []
+    reader, problems = page_for(None, viewport=size, locale="zh-CN"), []
     asked: list[str] = []
-    reader.on("console", lambda message: said.append(message.text))
+    reader.on("console", lambda message: problems.append(message.text))
     reader.on("request", lambda request: asked.append(request.url))
     assert reader.goto(url).status == 200
     assert reader.locator("h1").inner_text() == "week 47" and reader.locator("html").get_attribute("lang") == "zh-hans"
@@ -61,7 +61,7 @@ def _private_window(
     assert "由 bob 于" in reader.locator(".shared-by").inner_text()
     assert reader.locator("a").count() == 1 and reader.locator("form, script, iframe").count() == 0
     assert reader.evaluate("document.documentElement.scrollWidth") <= size["width"]
-    assert said == [], "the policy refused something that the page needs"
+    assert problems == [], "the policy refused something that the page needs"
     assert all("/static/" in address or address == url for address in asked)
     with reader.expect_download() as download:
         reader.locator("a").click()

@@ -339,11 +339,11 @@ def _compared(way: Way) -> list[Run]:
 def _forms(way: Way, page_for: Callable[..., Page], alice: User) -> None:
     """Every page of the way in Chinese on a phone: nothing is wider than the screen, and the console is silent."""
     alice.refresh_from_db()  # logging in by password has hashed it again
-    page, said = page_for(alice, viewport=PHONE, locale="zh-CN"), []
-    page.on("console", lambda message: said.append(message.text) if message.type == "error" else None)
+    page, problems = page_for(alice, viewport=PHONE, locale="zh-CN"), []
+    page.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
     for name, address in way.seen.items():
         page.goto(address)
         assert page.url == address, name
         assert page.locator("html").get_attribute("lang") == "zh-hans", name
         assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"], name
-    assert said == []
+    assert problems == []

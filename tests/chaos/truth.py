@@ -31,7 +31,7 @@ def journal_says(run: Run) -> dict[str, Any]:
                 points |= {(number, event["step"], key): _value(value) for key, value in event["values"].items()}
             elif kind == "rollout_started":
                 rollouts[name] = "excluded"
-                turns = {key: said for key, said in turns.items() if key[0] != name or not event.get("again")}
+                turns = {key: turn for key, turn in turns.items() if key[0] != name or not event.get("again")}
             elif kind == "rollout_finished":
                 rollouts[name] = event["status"]
             elif kind == "turn":
@@ -62,8 +62,8 @@ def database_says(run: Run) -> dict[str, Any]:
 
 def assert_exact(run: Run) -> None:
     """The database is the journal, every line of it, once; and every ``seq`` is one row's."""
-    said, kept = journal_says(run), database_says(run)
-    for key, value in said.items():
+    journalled, kept = journal_says(run), database_says(run)
+    for key, value in journalled.items():
         assert kept[key] == value, f"{key} differ"
     run.refresh_from_db()
     numbers = [

@@ -246,20 +246,21 @@ def test_an_evaluation_says_before_its_launch_what_it_plays(
     learned = "These are the tasks that first learned from (seen@1): success on them is no held-out success."
     few = "has 3 tasks, and 4 were asked for: all 3 are played."
 
-    def said(*words: str) -> str:
+    def notes_of(*words: str) -> str:
         result = tool("evaluate", *words, "--json")
         assert result.exit_code == 0 and "id" in json.loads(result.stdout), result.output
         return " ".join(result.stderr.split())
 
-    assert said("first", "--name", "a").startswith(learned)
-    assert said("first", "--name", "b", "--training-data") == ""
-    assert said("first", "--name", "c", "--dataset", "exam", "--tasks", "3") == ""
-    assert said("first", "--name", "d", "--dataset", "exam", "--tasks", "4") == f"exam {few}"
+    assert notes_of("first", "--name", "a").startswith(learned)
+    assert notes_of("first", "--name", "b", "--training-data") == ""
+    assert notes_of("first", "--name", "c", "--dataset", "exam", "--tasks", "3") == ""
+    assert notes_of("first", "--name", "d", "--dataset", "exam", "--tasks", "4") == f"exam {few}"
     assert (
-        said("first", "--name", "e", "--dataset", exam.reference.partition(":")[2], "--tasks", "4") == f"exam@1 {few}"
+        notes_of("first", "--name", "e", "--dataset", exam.reference.partition(":")[2], "--tasks", "4")
+        == f"exam@1 {few}"
     )
-    assert said("first", "--name", "f", "--like", "c") == "", "an evaluation learned from nothing"
-    assert said("starter", "--name", "g", "--like", "first").startswith(learned)
+    assert notes_of("first", "--name", "f", "--like", "c") == "", "an evaluation learned from nothing"
+    assert notes_of("starter", "--name", "g", "--like", "first").startswith(learned)
     assert tool("evaluate", "first", "--dataset", "exam", "--training-data").exit_code == 2
     assert tool("evaluate", "first", "--dataset", "other", "--tasks", "4").exit_code == 1
 

@@ -26,11 +26,11 @@ ROOT = Path(__file__).resolve().parents[2]
 HAN = re.compile("[\u4e00-\u9fff]")
 
 
-def terminal(*said: str, **env: str) -> str:
+def terminal(*arguments: str, **env: str) -> str:
     """What ``tiltyard`` prints in a process of its own, on a terminal of 80 columns."""
     kept = {name: value for name, value in os.environ.items() if name not in words.VARIABLES}
     here = {**kept, "PYTHONPATH": str(ROOT / "client"), "COLUMNS": "80", "XDG_CONFIG_HOME": "/nowhere", **env}
-    argv = [sys.executable, "-m", "tiltyard_client", *said]
+    argv = [sys.executable, "-m", "tiltyard_client", *arguments]
     made = subprocess.run(argv, env=here, capture_output=True, text=True, timeout=60)
     return made.stdout + made.stderr
 
@@ -103,8 +103,8 @@ def test_help_is_in_the_readers_language() -> None:
     shown = terminal("run", "--help", LANG="zh_CN.UTF-8")
     assert "给训练任务加星" in shown and "显示本说明并退出" in shown and "─ 选项 ─" in shown and "─ 命令 ─" in shown
     assert "Put your star on runs" in terminal("run", "--help", LANG="C.UTF-8")
-    said = terminal("run", "list", TILTYARD_LANG="zh")
-    assert said.startswith("请先登录：tiltyard login")
+    output = terminal("run", "list", TILTYARD_LANG="zh")
+    assert output.startswith("请先登录：tiltyard login")
 
 
 def test_no_chinese_help_is_cut_off(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:

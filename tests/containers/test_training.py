@@ -249,8 +249,8 @@ def test_the_pages_backup_is_restored_into_empty_volumes(
     assert restore.startswith("make compose-init\n")  # .env is there already
     restore = restore.removeprefix("make compose-init\n")
     composed.down()
-    said = composed.typed(restore, tmp_path)
-    assert re.search(r"Restored \d+ runs, 2 datasets, 1 people", said)
+    output = composed.typed(restore, tmp_path)
+    assert re.search(r"Restored \d+ runs, 2 datasets, 1 people", output)
     composed.up()
     assert [[one["name"] for one in visitor.get(path)["items"]] for path in pages] == before
     found = composed.run("exec", "-T", "web", "find", "/data/datasets", "-name", "rows.jsonl")

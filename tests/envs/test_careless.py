@@ -93,14 +93,14 @@ def test_careless_queries_of_toolbench_end_with_finish_and_fail() -> None:
         finish = row["conversation"][-1]["tool_calls"][0]
         assert finish["name"] == "Finish" and len(row["tools"]) == 5
         assert row["conversation"][1]["content"] == draw_task(index).query
-        steps = [_said(message) for message in row["conversation"] if message["role"] == "assistant"]
+        steps = [_step_of(message) for message in row["conversation"] if message["role"] == "assistant"]
         end = asyncio.run(proof.play(bench, index, steps))[-1]
         assert end.done and end.reward_parts["format"] == 1.0
         right.append(end.reward_parts["task_success"] == 1.0)
     assert 0.3 < sum(right) / len(right) < 0.7
 
 
-def _said(message: dict[str, Any]) -> StepRequest:
+def _step_of(message: dict[str, Any]) -> StepRequest:
     return StepRequest(tool_calls=[ToolCall.model_validate(call) for call in message["tool_calls"]])
 
 

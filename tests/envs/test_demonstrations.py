@@ -24,9 +24,9 @@ def played_again(environment: ToolEnvironment, task: dict[str, Any], conversatio
     place = len(answer.messages)
     assert messages[:place] == answer.messages
     while not answer.done:
-        said = messages[place]
-        assert said.role == "assistant"
-        answer = environment.step(StepRequest(message=said.content, tool_calls=said.tool_calls or []))
+        message = messages[place]
+        assert message.role == "assistant"
+        answer = environment.step(StepRequest(message=message.content, tool_calls=message.tool_calls or []))
         assert messages[place + 1 : place + 1 + len(answer.messages)] == answer.messages
         place += 1 + len(answer.messages)
     assert place == len(messages)

@@ -160,8 +160,8 @@ def objects(
 
 def _branch(rollout: Rollout) -> Branch:
     """A branch with a turn of its own."""
-    said = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
-    return Branch.objects.create(rollout=rollout, turn=1, messages=said, prompt_length=1, start=1, done=True, same=True)
+    talk = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
+    return Branch.objects.create(rollout=rollout, turn=1, messages=talk, prompt_length=1, start=1, done=True, same=True)
 
 
 def _shared(project: Project, user: User) -> dict[str, Any]:

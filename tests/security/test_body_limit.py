@@ -119,8 +119,8 @@ make_token = sync_to_async(lambda **fields: token_create(**{"name": "laptop", "r
 async def test_a_script_may_send_files_with_its_token(path: str, project: Any, bob: User) -> None:
     """Files above 1 MB were refused to every script: only sessions were looked for."""
     text = await make_token(user=bob)
-    for said in (f"Bearer {text}", f"bearer {text}"):
-        status, taken = await stream(path.format(project.slug), token=said, size=4_000_000)
+    for header in (f"Bearer {text}", f"bearer {text}"):
+        status, taken = await stream(path.format(project.slug), token=header, size=4_000_000)
         assert taken >= 4_000_000 and status == 422  # read whole; it held no end of a form
     assert (await stream(path.format(project.slug), token=f"Bearer {text}"))[1] <= LARGE + 64 * 1024 + CHUNK
     status, taken = await stream("/login/", token=f"Bearer {text}")

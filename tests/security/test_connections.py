@@ -61,14 +61,14 @@ def closed(line: socket.socket, within_s: float) -> bool:
     return True
 
 
-@pytest.mark.parametrize("said", [b"", b"GET / HTTP/1.1\r\nHost: localhost\r\nX-Half"], ids=["silent", "half a head"])
-def test_idle_connections_keep_no_visitor_out(web: int, descriptors: None, said: bytes) -> None:
+@pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nHost: localhost\r\nX-Half"], ids=["silent", "half a head"])
+def test_idle_connections_keep_no_visitor_out(web: int, descriptors: None, sent: bytes) -> None:
     with contextlib.ExitStack() as lines:
         idle = []
         for _number in range(IDLE):
             line = lines.enter_context(socket.create_connection(("127.0.0.1", web), timeout=10))
             with contextlib.suppress(ConnectionError):
-                line.sendall(said)
+                line.sendall(sent)
             idle.append(line)
         status, took = ask(web)
         assert status == 200 and took < 2, (status, took)
@@ -220,8 +220,8 @@ async def test_requests_keep_their_limit_while_sockets_are_open() -> None:
             writer.write(half)
             lines.append(writer)
         await asyncio.sleep(0.2)
-        said = await post(port, b"x", 1)
-        assert b"503" in said.split(b"\r\n")[0]
+        answer = await post(port, b"x", 1)
+        assert b"503" in answer.split(b"\r\n")[0]
         lines.pop().close()
         await asyncio.sleep(0.2)
         assert b"200 OK" in await post(port, b"x", 1)

@@ -63,12 +63,12 @@ def test_no_request_that_the_schema_allows_or_forbids_breaks_the_api(
 def _problems_of(report: Path) -> Iterator[tuple[str, int, str]]:
     """For each request its operation, the status of the answer and what was wrong with it."""
     for line in report.read_text().splitlines():
-        kind, said = next(iter(json.loads(line).items()))
-        if kind == "NonFatalError" and ITS_OWN not in said["value"]["message"]:
-            yield said["label"], 0, said["value"]["message"]
+        kind, event = next(iter(json.loads(line).items()))
+        if kind == "NonFatalError" and ITS_OWN not in event["value"]["message"]:
+            yield event["label"], 0, event["value"]["message"]
         if kind != "ScenarioFinished":
             continue
-        record = said["recorder"]
+        record = event["recorder"]
         for case, exchange in record.get("interactions", {}).items():  # none where a request could not be made
             failed = [check for check in record.get("checks", {}).get(case, ()) if check["status"] != "success"]
             status = (exchange["response"] or {}).get("status_code", 0)

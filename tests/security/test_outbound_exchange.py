@@ -303,11 +303,11 @@ def test_servers_of_ours_may_be_private_and_only_they(settings: Any) -> None:
 
 def test_refusals_are_in_the_readers_language(settings: Any) -> None:
     settings.OUTBOUND_ALLOW = []
-    said = {}
+    refusals = {}
     for language in ("en", "zh-hans"):
         with translation.override(language), pytest.raises(OutboundRefused) as caught:
             target_of("http://10.0.0.1/")
-        said[language] = (caught.value.message, caught.value.info.hint)
-    assert said["en"][0] == "This address is private to the server and may not be reached."
-    assert said["en"][1] and said["en"][1] != said["zh-hans"][1]
-    assert any("\u4e00" <= sign <= "\u9fff" for sign in said["zh-hans"][0])
+        refusals[language] = (caught.value.message, caught.value.info.hint)
+    assert refusals["en"][0] == "This address is private to the server and may not be reached."
+    assert refusals["en"][1] and refusals["en"][1] != refusals["zh-hans"][1]
+    assert any("\u4e00" <= sign <= "\u9fff" for sign in refusals["zh-hans"][0])

@@ -28,8 +28,8 @@ def test_the_rows_of_a_demo_fit(name: str, tmp_path: Path) -> None:
     tokenizer = build_tokenizer(shown)
 
     def length(row: Row, messages: int | None = None) -> int:
-        said = messages_to_template(row.messages[:messages])
-        return len(tokenizer.apply_chat_template(said, tools=row.tools, tokenize=True)["input_ids"])
+        shown_messages = messages_to_template(row.messages[:messages])
+        return len(tokenizer.apply_chat_template(shown_messages, tools=row.tools, tokenize=True)["input_ids"])
 
     rollout = preset.config_for("demo").rollout
     longest = 0

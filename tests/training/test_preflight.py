@@ -102,8 +102,8 @@ def test_more_rollouts_than_slots_is_a_remark(
     groups["environment"] |= over
     slots = by_name(preflight(job_config(**groups), load_template=False))["slots"]
     rounds = {16: 2, 3: 11}[plays]
-    said = f"It plays {plays} at a time: the 32 rollouts of a step take {rounds} rounds, one by one."
-    assert slots.ok and slots.message == said
+    message = f"It plays {plays} at a time: the 32 rollouts of a step take {rounds} rounds, one by one."
+    assert slots.ok and slots.message == message
 
 
 @pytest.mark.parametrize(("slots", "says"), [(1, "It plays 1 at a time: the 8 rollouts"), (4, "does not report")])

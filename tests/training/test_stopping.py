@@ -30,10 +30,10 @@ def test_a_process_works_while_it_uses_a_hundredth_of_a_core() -> None:
     now, spent = [0.0], [0.0]
     works = Works(lambda: spent[0], clock=lambda: now[0])
     assert works()  # nothing is known yet
-    said = []
+    results = []
     for passed, used in [(0.9, 0.0), (0.2, 0.012), (1.0, 0.009), (0.5, 1.0), (0.5, 0.0), (2.0, 0.0)]:
         now[0] += passed
         spent[0] += used
-        said.append(works())
+        results.append(works())
     # The fourth is within the second of the third; by the fifth a whole second has passed, with 1.0 s used in it.
-    assert said == [True, True, False, False, True, False]
+    assert results == [True, True, False, False, True, False]

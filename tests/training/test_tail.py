@@ -69,8 +69,8 @@ def test_the_last_step_and_attempt_of_a_journal(tmp_path: Path) -> None:
     assert (last_step(tmp_path / "journal.jsonl"), last_attempt(tmp_path / "journal.jsonl")) == (0, 0)
     path = journal(tmp_path, RunStarted(kind="sft", total_steps=9, attempt=3), Metrics(step=4, values={}))
     assert (last_step(path), last_attempt(path)) == (4, 3)
-    said = 'a fake "rollout":"a99-s1" and "type":"metrics"'
-    journal(tmp_path, RolloutStarted(rollout="a4-s5-g0-i0", step=5, group=0, index=0), LogLine(message=said))
+    message = 'a fake "rollout":"a99-s1" and "type":"metrics"'
+    journal(tmp_path, RolloutStarted(rollout="a4-s5-g0-i0", step=5, group=0, index=0), LogLine(message=message))
     assert (last_step(path), last_attempt(path)) == (4, 4)
 
 

@@ -37,9 +37,9 @@ TYPED: dict[str, Callable[[], object]] = {
 def test_broken_texts_are_explained_in_the_readers_language(what: str) -> None:
     with translation.override("zh-hans"), pytest.raises((ValidationError, YamlProblem)) as caught:
         TYPED[what]()
-    said = str(caught.value)
-    assert not any(word in said for word in FOREIGN)
-    assert any("\u4e00" <= letter <= "\u9fff" for letter in said), said
+    message = str(caught.value)
+    assert not any(word in message for word in FOREIGN)
+    assert any("\u4e00" <= letter <= "\u9fff" for letter in message), message
 
 
 def test_the_place_of_the_mistake_is_named() -> None:

@@ -29,7 +29,7 @@ def test_golden_episode_repeats_word_for_word(golden: dict[str, Any], compat: bo
     environment.reset({"id": golden["id"], "speech": "text", "compat": compat}, 0, "golden")
     for number, step in enumerate(golden["steps"]):
         seen = environment.step(StepRequest(message=step["assistant"]))
-        assert _said(seen.messages) == step["user"], number
+        assert _text_of(seen.messages) == step["user"], number
         assert (seen.info["code"], seen.done) == (step["score"], step["terminate"]), number
     assert seen.info["codes"] == golden["user_turn_rewards"]
     _check_rewards(seen.reward_parts, golden)
@@ -37,7 +37,7 @@ def test_golden_episode_repeats_word_for_word(golden: dict[str, Any], compat: bo
         assert seen.reward == golden["bfcl_reward"]["score"]
 
 
-def _said(messages: list[Message]) -> str:
+def _text_of(messages: list[Message]) -> str:
     assert all(message.role == "user" for message in messages)
     return "".join(message.content for message in messages)
 

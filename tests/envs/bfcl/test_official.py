@@ -56,10 +56,10 @@ def replayed(golden: dict[str, Any]) -> tuple[Observation, list[list[list[Call]]
 @pytest.mark.parametrize("golden", goldens())
 def test_golden_episodes_get_the_official_checkers_verdict(golden: dict[str, Any]) -> None:
     seen, turns, forced = replayed(golden)
-    said = "force_terminated" if forced else official(golden["id"], turns, f"{golden['policy']}_{golden['id']}")
-    assert seen.reward_parts["bfcl_valid"] == float(not said)
+    verdict = "force_terminated" if forced else official(golden["id"], turns, f"{golden['policy']}_{golden['id']}")
+    assert seen.reward_parts["bfcl_valid"] == float(not verdict)
     assert [name for name in seen.reward_parts if name.startswith("bfcl_error/")] == (
-        [f"bfcl_error/{said}"] if said else []
+        [f"bfcl_error/{verdict}"] if verdict else []
     )
 
 

@@ -21,7 +21,7 @@ def started(name: str = "multi_turn_base_0", **row: Any) -> BfclEnvironment:
     return environment
 
 
-def said(observation: Observation) -> list[tuple[str, str]]:
+def texts_of(observation: Observation) -> list[tuple[str, str]]:
     return [(message.role, message.content) for message in observation.messages]
 
 
@@ -85,8 +85,8 @@ def test_a_sixth_attempt_is_carried_out_but_not_shown() -> None:
     assert [environment.step(LS).info["code"] for _ in range(5)] == [-1] * 5
     sixth = environment.step(LS)
     assert (sixth.info["code"], sixth.info["turn"]) == (0, 1)
-    assert "current_directory_content" not in str(said(sixth))
-    assert said(sixth)[-1][0] == "user"
+    assert "current_directory_content" not in str(texts_of(sixth))
+    assert texts_of(sixth)[-1][0] == "user"
 
 
 def test_a_forced_turn_can_still_be_won_by_its_last_call() -> None:
@@ -101,7 +101,7 @@ def test_a_call_where_something_is_missing_ends_the_turn_and_is_not_executed() -
     environment = started("multi_turn_miss_func_50")
     seen = environment.step(StepRequest(tool_calls=[ToolCall(id="c1", name="setHeadlights", arguments={"mode": "on"})]))
     assert seen.info["code"] == 0
-    assert said(seen) == [("tool", "Not executed."), ("user", WARNING + REVEAL)]
+    assert texts_of(seen) == [("tool", "Not executed."), ("user", WARNING + REVEAL)]
     assert seen.tools is not None and "lockDoors" in {tool["function"]["name"] for tool in seen.tools}
 
 
@@ -116,7 +116,7 @@ def test_a_missing_function_is_hidden_until_it_is_revealed() -> None:
         *documents("TwitterAPI"),
         *documents("GorillaFileSystem"),
     }
-    assert said(revealing[0]) == [("user", REVEAL)]
+    assert texts_of(revealing[0]) == [("user", REVEAL)]
 
 
 def test_ground_truth_is_executed_in_silent_turns_unless_upstream_is_wanted() -> None:
@@ -155,7 +155,7 @@ def test_refusing_every_turn_is_worth_nothing_unless_upstream_is_wanted() -> Non
 def test_a_native_message_of_nothing_but_thought_is_no_answer() -> None:
     seen = started().step(StepRequest(message="<think>hm</think>  "))
     assert seen.info["code"] == -3
-    assert said(seen) == [("user", "Error: Response must contain either a tool call or an answer")]
+    assert texts_of(seen) == [("user", "Error: Response must contain either a tool call or an answer")]
 
 
 def test_an_unreadable_native_call_leaves_the_others_unexecuted() -> None:
@@ -163,7 +163,7 @@ def test_an_unreadable_native_call_leaves_the_others_unexecuted() -> None:
     touch = ToolCall(id="c1", name="touch", arguments={"file_name": "new"})
     seen = environment.step(StepRequest(tool_calls=[touch], parse_error="not JSON"))
     assert seen.info["code"] == -3
-    assert said(seen) == [
+    assert texts_of(seen) == [
         ("tool", "Not executed."),
         ("tool", "Error: the tool call could not be read: not JSON"),
     ]
@@ -174,11 +174,11 @@ def test_text_mode_understands_calls_that_a_dialect_took_out_of_the_text() -> No
     environment = started(speech="text")
     call = ToolCall(id="c1", name="ls")
     assert environment.step(StepRequest(message="<think>a</think>", tool_calls=[call])).info["code"] == -1
-    assert said(environment.step(StepRequest(message="x", tool_calls=[call])))[0][1].startswith(
+    assert texts_of(environment.step(StepRequest(message="x", tool_calls=[call])))[0][1].startswith(
         "Error: Missing <think>"
     )
     broken = environment.step(StepRequest(message="<think>a</think>", parse_error="oops"))
-    assert said(broken) == [("user", "Error: Invalid JSON inside <tool_call>: oops")]
+    assert texts_of(broken) == [("user", "Error: Invalid JSON inside <tool_call>: oops")]
 
 
 def test_server_defaults_give_way_to_the_row() -> None:

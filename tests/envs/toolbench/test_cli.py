@@ -18,9 +18,9 @@ def test_tasks_are_written(files: Path, tmp_path: Path) -> None:
     words = ["tasks", "--queries", str(files / "queries.json"), "--query-ids", str(files / "ids.json")]
     assert main([*words, "--speech", "text", "--output", str(output)]) == 0
     (row,) = [json.loads(line) for line in output.read_text().splitlines()]
-    said = row.pop("messages")
-    assert [message["role"] for message in said] == ["system", "user"] and said[1]["content"] == "And Rome?"
-    assert "Action Input" in said[0]["content"]
+    messages = row.pop("messages")
+    assert [message["role"] for message in messages] == ["system", "user"] and messages[1]["content"] == "And Rome?"
+    assert "Action Input" in messages[0]["content"]
     assert row == {
         **{"id": "toolbench-queries-9", "query_id": 9, "task_set": "queries", "speech": "text", "question": "And Rome?"}
     }

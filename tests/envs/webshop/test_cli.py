@@ -13,10 +13,10 @@ def test_tasks_are_written(tmp_path: Path) -> None:
     assert main(["tasks", "--products", "50", "--count", "5", "--start", "3", "--output", str(output)]) == 0
     rows = [json.loads(line) for line in output.read_text().splitlines()]
     assert [row["session_id"] for row in rows] == [3, 4, 5, 6, 7]
-    said = rows[0].pop("messages")
+    messages = rows[0].pop("messages")
     assert rows[0] == {"id": "webshop-generated-50-0-3", "session_id": 3, "catalogue": "generated-50-0"}
-    assert [message["role"] for message in said] == ["system", "user"]
-    assert said[1]["content"].startswith("WebShop [SEP] Instruction: [SEP] Find me ")
+    assert [message["role"] for message in messages] == ["system", "user"]
+    assert messages[1]["content"].startswith("WebShop [SEP] Instruction: [SEP] Find me ")
 
 
 def test_a_written_catalogue_is_validated_and_played(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

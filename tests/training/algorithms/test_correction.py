@@ -31,17 +31,17 @@ def gradients(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, torch.Tensor]]:
 @pytest.fixture
 def ratio(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """What the sampler is to say: the trainer's probability of each token divided by the last of these."""
-    said = [1.0]
+    ratios = [1.0]
     original = rollouts.trl_batch
 
     def shifted(*args: Any, **kwargs: Any) -> Any:
         found = original(*args, **kwargs)
-        found["logprobs"] = [[each - math.log(said[-1]) for each in row] for row in found["logprobs"]]
+        found["logprobs"] = [[each - math.log(ratios[-1]) for each in row] for row in found["logprobs"]]
         return found
 
     monkeypatch.setattr(rollouts, "trl_batch", shifted)
     monkeypatch.setattr(JobSampler, "differs", lambda sampler, model, autocast: True)
-    return said
+    return ratios
 
 
 def figures(make_job: MakeJob, name: str, url: str, **over: Any) -> dict[str, float]:
@@ -70,13 +70,13 @@ def test_each_token_counts_by_the_ratio_and_at_most_by_the_limit(
     chosen = {"sampler_correction": mode, "sampler_ratio_max": 3.0}
     with scripted_server() as url:
         even = figures(make_job, "even", url, grpo=chosen)
-        for said, factor, share in zip([2.0, 10.0], factors, shares, strict=True):
-            ratio.append(said)
-            found = figures(make_job, f"ratio{said:g}", url, grpo=chosen)
+        for each_ratio, factor, share in zip([2.0, 10.0], factors, shares, strict=True):
+            ratio.append(each_ratio)
+            found = figures(make_job, f"ratio{each_ratio:g}", url, grpo=chosen)
             assert norm(gradients[-1]) / norm(gradients[0]) == pytest.approx(factor, abs=1e-3)
             assert found[TRUNCATED] == share
             assert found[f"{RATIO}/mean"] == pytest.approx(factor, abs=1e-3)
-            assert found[f"{DIFFERENCE}/mean"] == pytest.approx(math.log(said), abs=1e-3)
+            assert found[f"{DIFFERENCE}/mean"] == pytest.approx(math.log(each_ratio), abs=1e-3)
     assert even[TRUNCATED] == 0.0 and even[f"{DIFFERENCE}/max"] <= 1e-4
     assert even[f"{RATIO}/min"] == pytest.approx(1.0, abs=1e-4) == even[f"{RATIO}/max"]
 

@@ -101,8 +101,8 @@ def test_a_run_in_order_keeps_no_memory_and_says_nothing(make_job: MakeJob) -> N
         run_grpo(later, scorer=by_length)
     assert not (job.run_dir / "checkpoint-2" / TASKS_NAME).exists() and lines(job) == []
     assert not any(name.startswith("tasks/") for e in of_type(job.run_dir, "metrics") for name in e.values)
-    said = "Tasks are drawn by their pass rate: 0 of 24 have been played before."
-    assert lines(later) == [f"{said} {few(2)} checkpoint-2 remembers no tasks."]
+    message = "Tasks are drawn by their pass rate: 0 of 24 have been played before."
+    assert lines(later) == [f"{message} {few(2)} checkpoint-2 remembers no tasks."]
     (warning,) = [e for e in of_type(later.run_dir, "log") if "pass rate" in e.message]
     assert warning.level == "warning"
 

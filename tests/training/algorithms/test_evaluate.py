@@ -189,8 +189,10 @@ def test_what_came_out_is_left_as_json(make_job: MakeJob, tmp_path: Path) -> Non
     assert (success["value"], success["tasks"], success["high"]) == (1.0, 6, 1.0)
     assert success["low"] == pytest.approx(6 / (6 + 1.959964**2))  # Wilson's for six of six
     assert report["figures"]["pass^3"]["tasks"] == 5 and report["figures"]["turns"]["value"] == 1.0
-    said = [event.message for event in of_type(tmp_path / "run" / "2", "log")]
-    assert said[0].startswith("success: 1 (95%: 0.6097 to 1) over 6 tasks") and "1 tries are missing" in said[-1]
+    messages = [event.message for event in of_type(tmp_path / "run" / "2", "log")]
+    assert (
+        messages[0].startswith("success: 1 (95%: 0.6097 to 1) over 6 tasks") and "1 tries are missing" in messages[-1]
+    )
 
 
 def test_a_task_that_does_not_fit_is_missing_and_not_left_out(make_job: MakeJob, tmp_path: Path) -> None:
@@ -216,9 +218,9 @@ def test_a_schedule_pays_what_it_ends_with(make_job: MakeJob, tmp_path: Path) ->
 
 def test_rollouts_that_continue_a_recorded_one_have_its_task_and_seed(make_job: MakeJob, tmp_path: Path) -> None:
     ask = Message(role="user", content="Say red please.")
-    said = Message(role="assistant", content="blue")
+    answer = Message(role="assistant", content="blue")
     reset = ResetRequest(task={"messages": []}, seed=4242, episode_id="recorded")
-    past = Past(2, Recording(reset, [ask], [ask], [Taken(said, [])]), [3])
+    past = Past(2, Recording(reset, [ask], [ask], [Taken(answer, [])]), [3])
     write_past(tmp_path / "past.json", past)
     server = Server()
     asked: list[dict[str, Any]] = []

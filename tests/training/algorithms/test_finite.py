@@ -161,8 +161,8 @@ def test_updates_without_a_gradient_are_reported_and_then_pause_the_run(make_job
             run_grpo(job, scorer=all_equal)
     assert caught.value.pauses and "4 updates in a row (steps 1 to 4)" in caught.value.message
     assert "rewards of every group are equal" in caught.value.message
-    said = [event.message for event in of_type(job.run_dir, "log") if "exactly 0" in event.message]
-    assert len(said) == 1 and "3 updates in a row (steps 1 to 3)" in said[0]
+    messages = [event.message for event in of_type(job.run_dir, "log") if "exactly 0" in event.message]
+    assert len(messages) == 1 and "3 updates in a row (steps 1 to 3)" in messages[0]
     assert [event.step for event in of_type(job.run_dir, "metrics")] == [1, 2, 3, 4]
 
 

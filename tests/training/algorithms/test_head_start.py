@@ -176,8 +176,8 @@ def test_the_warm_up_moves_nothing_but_the_head(
         job = make_job(**PPO, environment={"url": url}, **over)
         run_ppo(job, scorer=by_length)
     assert seen == [0]
-    (said,) = started(job)
-    assert "has had 5 updates of its own over the " in said and "of their variance now." in said
+    (message,) = started(job)
+    assert "has had 5 updates of its own over the " in message and "of their variance now." in message
     assert [event.step for event in of_type(job.run_dir, "metrics")] == [1, 2], "its updates are no steps"
 
 

@@ -125,8 +125,8 @@ def test_deepseek_learns_the_thought_that_its_prompt_begins(use: Any) -> None:
 def test_a_turn_of_weight_0_is_read_and_not_learned(use: Any, name: str) -> None:
     tokenizer = use(name)
     for first, second in ((0, 1), (1, 0), (1, 1)):
-        said = learned(encode_rows([saying(first, second)], tokenizer, 4096), tokenizer)
-        assert ("A wrong draft." in said, "Seven then." in said) == (first == 1, second == 1)
+        text = learned(encode_rows([saying(first, second)], tokenizer, 4096), tokenizer)
+        assert ("A wrong draft." in text, "Seven then." in text) == (first == 1, second == 1)
         called = learned(encode_rows([calling(first, second)], tokenizer, 4096), tokenizer)
         assert ("stock" in called, "Four." in called) == (first == 1, second == 1)
     whole = tokenizer.decode(encode_rows([saying(0, 1)], tokenizer, 4096).examples[0]["input_ids"])
@@ -146,8 +146,8 @@ def test_what_follows_the_last_learned_turn_is_cut_off(use: Any) -> None:
 def test_turns_that_follow_each_other_are_distinguished(use: Any) -> None:
     """Nothing is between two turns of DeepSeek's assistant."""
     tokenizer = use("deepseekv3")
-    said = [{"role": "assistant", "content": text, "weight": weight} for text, weight in (("one", 0), ("two", 1))]
-    encoded = encode_rows([row_from_dict({"messages": [ASKS, *said]})], tokenizer, 4096)
+    messages = [{"role": "assistant", "content": text, "weight": weight} for text, weight in (("one", 0), ("two", 1))]
+    encoded = encode_rows([row_from_dict({"messages": [ASKS, *messages]})], tokenizer, 4096)
     assert not encoded.left_out and learned(encoded, tokenizer) == "\n</think>\n\ntwo<｜end▁of▁sentence｜>"
 
 
@@ -183,8 +183,8 @@ def test_the_first_of_two_ends_is_the_one_that_is_sampled() -> None:
     text = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}" + turn + "<|im_end|>\n{% endfor %}"
     tokenizer = tokenizer_for(text + HEADER)
     assert ChatTemplate(tokenizer).family.ends == ("<|im_end|>", "<|call|>")
-    said = learned(encode_rows([calling(1, 1)], tokenizer, 4096), tokenizer)
-    assert said.endswith("</tool_call><|call|>Four.<|im_end|>")
+    learnt = learned(encode_rows([calling(1, 1)], tokenizer, 4096), tokenizer)
+    assert learnt.endswith("</tool_call><|call|>Four.<|im_end|>")
 
 
 @pytest.mark.parametrize(
@@ -198,8 +198,8 @@ def test_the_first_of_two_ends_is_the_one_that_is_sampled() -> None:
 def test_what_is_asked_twice_is_answered_where_it_was_asked_last(use: Any, name: str, turn: str) -> None:
     """These leave out the thoughts of earlier turns, so that a turn is found by what was asked before it."""
     again = {"role": "user", "content": "Again."}
-    said = [{"role": "assistant", "content": word, "reasoning_content": f"It is {word}."} for word in "123"]
-    row = row_from_dict({"messages": [ASKS, said[0], again, said[1], again, said[2]]})
+    answers = [{"role": "assistant", "content": word, "reasoning_content": f"It is {word}."} for word in "123"]
+    row = row_from_dict({"messages": [ASKS, answers[0], again, answers[1], again, answers[2]]})
     tokenizer = use(name)
     assert learned(encode_rows([row], tokenizer, 4096), tokenizer) == "".join(turn.format(word) for word in "123")
 
@@ -227,8 +227,8 @@ def test_a_first_turn_that_answers_nothing_teaches_no_other_words(use: Any) -> N
     greeting = {"role": "assistant", "content": "Welcome."}
     value = {"messages": [greeting, ASKS, {"role": "assistant", "content": "Four."}]}
     for name in ("qwen2_5", "llama3", "phi3", "deepseekv3"):
-        said = learned(encode_rows([row_from_dict(value)], use(name), 4096), use(name))
-        assert "Four." in said and "lamps" not in said
+        text = learned(encode_rows([row_from_dict(value)], use(name), 4096), use(name))
+        assert "Four." in text and "lamps" not in text
     with pytest.raises(DataError, match="not learned"):
         encode_rows([row_from_dict({"messages": [greeting | {"weight": 0}]})], use("phi3"), 4096)
 
@@ -238,8 +238,8 @@ def test_a_template_that_leaves_calls_out_does_not_teach_silence(use: Any, name:
     tokenizer = use(name)
     encoded = encode_rows([calling(1, 1), saying(1, 1)], tokenizer, 4096)
     assert encoded.left_out == {"calls": 1} and len(encoded.examples) == 1
-    said = remarks_of(encoded, limit="x")[0]
-    assert said.startswith("1 rows are left out: the chat template leaves out their tool calls")
+    remark = remarks_of(encoded, limit="x")[0]
+    assert remark.startswith("1 rows are left out: the chat template leaves out their tool calls")
     assert "Four." in learned(encode_rows([calling(0, 1)], tokenizer, 4096), tokenizer)
 
 
@@ -287,5 +287,5 @@ def test_the_log_of_a_run_says_what_was_left_out(make_job: MakeJob) -> None:
     path = Path(job.config.data.train)
     path.write_text(path.read_text() + '{"messages": [{"role": "user", "content": "hm"}]}\n')
     run_sft(job)
-    said = [line.message for line in of_type(job.run_dir, "log") if line.level == "warning"]
-    assert "1 rows are left out: without an assistant turn." in said
+    warnings = [line.message for line in of_type(job.run_dir, "log") if line.level == "warning"]
+    assert "1 rows are left out: without an assistant turn." in warnings

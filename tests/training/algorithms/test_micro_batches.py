@@ -207,17 +207,17 @@ def test_a_micro_batch_with_means_of_its_own_keeps_its_order(
 
 
 def test_a_row_beyond_the_limit_is_reported_once(make_job: MakeJob) -> None:
-    said: dict[int, list[str]] = {}
+    warnings: dict[int, list[str]] = {}
     longest = 0
     for number in range(3):
         limit = (48, longest, longest - 1)[number]
         optim, run = {"max_tokens_per_micro_batch": limit}, {"max_steps": 1 if number else 2}
         trained(make_job, f"limit{limit}", run_grpo, optim=optim, run=run)
         lines = [event.message for event in of_type(make_job(f"limit{limit}").run_dir, "log")]
-        said[limit] = [line for line in lines if "max_tokens_per_micro_batch" in line]
-        longest = longest or int(said[48][0].split()[3])
-    assert len(said[48]) == 1 and "(48)" in said[48][0]
-    assert said[longest] == [] and len(said[longest - 1]) == 1
+        warnings[limit] = [line for line in lines if "max_tokens_per_micro_batch" in line]
+        longest = longest or int(warnings[48][0].split()[3])
+    assert len(warnings[48]) == 1 and "(48)" in warnings[48][0]
+    assert warnings[longest] == [] and len(warnings[longest - 1]) == 1
 
 
 def test_figures_are_weighed_by_what_they_are_means_of() -> None:
@@ -254,7 +254,7 @@ def test_a_clipped_ratio_of_a_whole_rollout_is_weighed_by_rollouts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("over", "said"),
+    ("over", "message"),
     [
         ({"optim": {"micro_batch_size": 2}}, "set one of them to 0"),
         ({"kind": "sft"}, "only methods that learn from rollouts"),
@@ -265,9 +265,9 @@ def test_a_clipped_ratio_of_a_whole_rollout_is_weighed_by_rollouts() -> None:
         ({"kind": "ppo", "ppo": {"entropy_coef": 0.1}}, "entropy bonus"),
     ],
 )
-def test_a_limit_of_tokens_is_refused_where_it_cannot_be(over: dict[str, Any], said: str) -> None:
+def test_a_limit_of_tokens_is_refused_where_it_cannot_be(over: dict[str, Any], message: str) -> None:
     optim = {**over.pop("optim", {}), "max_tokens_per_micro_batch": 512}
-    with pytest.raises(ValueError, match=f"optim.max_tokens_per_micro_batch.*{said}"):
+    with pytest.raises(ValueError, match=f"optim.max_tokens_per_micro_batch.*{message}"):
         job_config(optim=optim, **over)
     for kind in ("grpo", "rloo", "ppo", "sample"):
         job_config(kind=kind, optim={"max_tokens_per_micro_batch": 512})

@@ -16,8 +16,8 @@ def test_the_planted_environment_pays_for_right_colours_alone() -> None:
     for place, shapes in SHAPES.items():
         made = list(rows(place, 50, 7, answered=True))
         assert {row["shape"] for row in made} == set(shapes) and len(made) == 50
-        said = {row["conversation"][1]["content"] for row in made}
-        assert said == {f"{colour}." for colour in COLOURS.values()}  # a reply knows no colour
+        answers = {row["conversation"][1]["content"] for row in made}
+        assert answers == {f"{colour}." for colour in COLOURS.values()}  # a reply knows no colour
 
 
 @pytest.mark.slow

@@ -23,7 +23,7 @@ def config(**groups: Any) -> JobConfig:
 
 
 @pytest.mark.parametrize(
-    ("groups", "said"),
+    ("groups", "message"),
     [
         ({"model": {"lora_rank": 0}}, "set a LoRA rank"),
         ({"run": {"device": "cpu"}}, "need a CUDA GPU"),
@@ -33,11 +33,11 @@ def config(**groups: Any) -> JobConfig:
         ),
     ],
 )
-def test_what_a_base_of_4_bits_cannot_do_is_refused_at_its_option(groups: dict[str, Any], said: str) -> None:
+def test_what_a_base_of_4_bits_cannot_do_is_refused_at_its_option(groups: dict[str, Any], message: str) -> None:
     with pytest.raises(ValidationError) as found:
         config(**groups)
     (error,) = found.value.errors(include_url=False)
-    assert option_of(error) == "model.quantization" and said in complaint_of(error)
+    assert option_of(error) == "model.quantization" and message in complaint_of(error)
     config(**groups | {"kind": "evaluate"})  # nothing is trained, so the base is not quantised
 
 

@@ -56,8 +56,8 @@ def test_a_row_of_which_nothing_can_be_learned_says_why() -> None:
 def test_a_turn_that_is_read_otherwise_than_the_row_says_is_marked() -> None:
     """Llama's template drops the words next to a call."""
     call = {"id": "k", "type": "function", "function": {"name": "stock", "arguments": {"item": "lamp"}}}
-    said = {"role": "assistant", "content": "I look it up.", "tool_calls": [call]}
-    row = row_from_dict({"messages": [ASKS, said], "tools": [STOCK]})
+    message = {"role": "assistant", "content": "I look it up.", "tool_calls": [call]}
+    row = row_from_dict({"messages": [ASKS, message], "tools": [STOCK]})
     found = render_rows([row], tokenizer_for(text_of("llama3_1")), 1, 1)
     reading = found.rows[0].parts[-1].reading
     assert reading is not None and (reading.same, reading.text, reading.error) == (False, "", "")

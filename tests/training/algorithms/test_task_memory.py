@@ -148,8 +148,8 @@ def test_where_all_are_alike_all_are_drawn_evenly(verdict: float) -> None:
     found.took(1, [each for place in range(5) for each in played(place, [1.0] * 8, [verdict] * 8)])
     times = Counter(place for step in range(1000) for place in found.tasks_of(step + 2, 1))
     assert max(times.values()) < 250 and min(times.values()) > 150
-    said = found.took(2, [])
-    assert (said["tasks/solved_share"], said["tasks/hopeless_share"]) == (verdict, 1.0 - verdict)
+    figures = found.took(2, [])
+    assert (figures["tasks/solved_share"], figures["tasks/hopeless_share"]) == (verdict, 1.0 - verdict)
 
 
 def test_one_task_is_drawn_always() -> None:
@@ -193,15 +193,15 @@ def test_tasks_of_a_refill_follow_those_of_the_sampling() -> None:
 
 def test_figures_of_a_sampling() -> None:
     found = drawing(4)
-    said = found.took(1, [*played(0, [1.0] * 4, [1.0] * 4), *played(3, [1.0] * 3, [0.0] * 3)])
-    assert said == {
+    figures = found.took(1, [*played(0, [1.0] * 4, [1.0] * 4), *played(3, [1.0] * 3, [0.0] * 3)])
+    assert figures == {
         "tasks/new_share": 1.0,
         "tasks/drawn_distinct": 2.0,
         "tasks/solved_share": 0.25,
         "tasks/hopeless_share": 0.0,  # three failures leave (0 + ½) / 4
     }
-    said = found.took(2, [*played(3, [1.0], [0.0]), *played(1, [1.0], [0.0]), *played(2, [None])])
-    assert said == {
+    figures = found.took(2, [*played(3, [1.0], [0.0]), *played(1, [1.0], [0.0]), *played(2, [None])])
+    assert figures == {
         "tasks/new_share": 2 / 3,
         "tasks/drawn_distinct": 3.0,
         "tasks/solved_share": 0.25,

@@ -47,7 +47,7 @@ def hours(job: Job) -> dict[int, float]:
     return {event.step: event.values[HOURS] for event in of_type(job.run_dir, "metrics") if HOURS in event.values}
 
 
-def said(job: Job) -> list[str]:
+def messages_of(job: Job) -> list[str]:
     return [event.message for event in of_type(job.run_dir, "log") if "time budget" in event.message]
 
 
@@ -69,7 +69,7 @@ def test_it_ends_after_the_step_in_which_the_time_is_over(make_job: MakeJob, mos
     (end,) = of_type(job.run_dir, "run_finished")
     assert (end.status, end.step, end.hours) == ("succeeded", last, most)
     assert progress_line(end) == f"succeeded at step {last} (its time budget of {most:g} hours is over)"
-    assert said(job) == [
+    assert messages_of(job) == [
         f"The time budget of {most:g} hours is over after {0.25 * last:.2f}: the run ends after step {last} of 6."
     ]
     rates = [event.values["learning_rate"] for event in of_type(job.run_dir, "metrics")]
@@ -84,7 +84,9 @@ def test_one_that_is_done_in_time_says_nothing_of_it(make_job: MakeJob) -> None:
             job = timed(make_job(f"run-{most}", **PLAYED, environment={"url": url}, run=run))
             assert _train(job, _Ending(job.journal)) == 0
         (end,) = of_type(job.run_dir, "run_finished")
-        assert (end.step, end.hours, said(job)) == (2, None, []) and "hours" not in json.loads(end.model_dump_json())
+        assert (end.step, end.hours, messages_of(job)) == (2, None, []) and "hours" not in json.loads(
+            end.model_dump_json()
+        )
         assert hours(job) == ({1: 0.25, 2: 0.5} if most else {})
         assert progress_line(end) == "succeeded at step 2"
 
@@ -154,7 +156,7 @@ def test_every_kind_that_plays_ends_so(make_job: MakeJob, kind: str) -> None:
         run = {"max_steps": 6, "max_hours": 0.5, **NO_SAVES}
         job = timed(make_job(kind=kind, **PLAYED, environment={"url": url}, run=run))
         {"rloo": run_rloo, "ppo": run_ppo, "sample": run_sample}[kind](job)
-    assert hours(job) == {1: 0.25, 2: 0.5} and job.out_of_time and len(said(job)) == 1
+    assert hours(job) == {1: 0.25, 2: 0.5} and job.out_of_time and len(messages_of(job)) == 1
     assert saved(job) == ([] if kind == "sample" else ["checkpoint-2", "model"])
 
 

@@ -109,8 +109,8 @@ def rows_of(run_dir: Any, step: int = 1) -> list[list[Any]]:
 
 def before(end: Any) -> list[float]:
     """What had been paid before each turn of a rollout."""
-    said = [0.0 if value is None else value for value in end.turn_rewards]
-    return said[: end.turns]
+    rewards = [0.0 if value is None else value for value in end.turn_rewards]
+    return rewards[: end.turns]
 
 
 def by_hand(group: list[Any], scale: bool, batch_std: float | None = None) -> list[list[float] | None]:

@@ -161,12 +161,12 @@ def test_a_head_that_is_worse_than_none_for_long_is_reported_once(
         run_ppo(job, scorer=by_length)
     explained = [event.values.get("value/explained_variance", 0) for event in of_type(job.run_dir, "metrics")]
     assert sum(value < -1 for value in explained) >= 3, explained
-    said = [event for event in of_type(job.run_dir, "log") if "worse than none" in event.message]
-    assert len(said) == 1 and said[0].level == "warning"
+    events = [event for event in of_type(job.run_dir, "log") if "worse than none" in event.message]
+    assert len(events) == 1 and events[0].level == "warning"
 
 
 @pytest.mark.parametrize(
-    ("explained", "said"),
+    ("explained", "number"),
     [
         ([0.4, 0.01, 0.1, -0.2, 0.3], ""),
         ([0.4, -0.1, 0.1, -0.25, 0.3], "-0.1"),
@@ -176,7 +176,7 @@ def test_a_head_that_is_worse_than_none_for_long_is_reported_once(
     ],
 )
 def test_values_that_explain_nothing_are_reported_with_their_number(
-    trainer: Any, monkeypatch: pytest.MonkeyPatch, explained: list[float], said: str
+    trainer: Any, monkeypatch: pytest.MonkeyPatch, explained: list[float], number: str
 ) -> None:
     """The middle one of the last three samplings is at most 0: after the fourth, in the second case. Once."""
     lines: list[tuple[str, str]] = []
@@ -187,7 +187,7 @@ def test_values_that_explain_nothing_are_reported_with_their_number(
     monkeypatch.setattr(trainers, "explained_variance", lambda *_given: next(variances))
     for _sampling in explained:
         trainer._report_values(torch.zeros(1, 2), torch.zeros(1, 2), torch.ones(1, 2))
-    assert [level for _text, level in lines] == ["warning"] * bool(said)
-    if said:
-        assert lines[0][0].startswith(f"The values explain nothing of the returns: {said} of their variance")
+    assert [level for _text, level in lines] == ["warning"] * bool(number)
+    if number:
+        assert lines[0][0].startswith(f"The values explain nothing of the returns: {number} of their variance")
         assert "last 3 samplings" in lines[0][0]

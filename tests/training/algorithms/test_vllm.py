@@ -207,7 +207,7 @@ def test_a_server_of_another_model_is_found_at_once(
 
 
 @pytest.mark.parametrize(
-    ("fault", "said"),
+    ("fault", "message"),
     [
         ("short", "a window of 300 tokens; prompt and episode together may have 420"),
         ("dead", "could not be asked at /v1/models"),
@@ -215,13 +215,13 @@ def test_a_server_of_another_model_is_found_at_once(
     ],
 )
 def test_a_server_that_cannot_serve_the_job_is_refused_at_the_start(
-    make_job: MakeJob, starter_folder: Path, fault: str, said: str
+    make_job: MakeJob, starter_folder: Path, fault: str, message: str
 ) -> None:
     with vllm_job(make_job, starter_folder) as (job, stub, _behind):
         stub.window, stub.dead = 300 if fault == "short" else 4096, fault == "dead"
         if fault == "takes no weights":
             stub.fail("/weight_info", 404)
-        with pytest.raises(SamplerDied, match=said):
+        with pytest.raises(SamplerDied, match=message):
             run_grpo(job, scorer=by_length)
     assert of_type(job.run_dir, "run_started") == []
 
@@ -247,7 +247,7 @@ def test_how_the_server_of_a_job_is_started(starter_folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("groups", "option", "said"),
+    ("groups", "option", "message"),
     [
         ({"rollout": {"temperature": 2.5}}, "rollout.temperature", "vLLM samples at temperatures from 0.01 to 2"),
         ({"rollout": {"temperature": 0.005}}, "rollout.temperature", "vLLM samples at temperatures from 0.01 to 2"),
@@ -261,11 +261,11 @@ def test_how_the_server_of_a_job_is_started(starter_folder: Path) -> None:
         ({"vllm": {"mode": "server"}}, "vllm.urls", "name the address of at least one server"),
     ],
 )
-def test_what_vllm_would_do_otherwise_is_refused_at_its_option(groups: Any, option: str, said: str) -> None:
+def test_what_vllm_would_do_otherwise_is_refused_at_its_option(groups: Any, option: str, message: str) -> None:
     with pytest.raises(ValidationError) as found:
         config(**groups)
     (error,) = found.value.errors(include_url=False)
-    assert option_of(error) == option and said in complaint_of(error)
+    assert option_of(error) == option and message in complaint_of(error)
     groups["rollout"] = {**groups.get("rollout", {}), "engine": "in_process"}
     assert not JobConfig.model_validate(groups).samples_with_vllm
     # Where no model of ours plays, nothing is asked of vLLM.

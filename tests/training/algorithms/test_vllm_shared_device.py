@@ -153,7 +153,7 @@ LORA = {"model": {"lora_rank": 8}}
 
 
 @pytest.mark.parametrize(
-    ("groups", "option", "said"),
+    ("groups", "option", "message"),
     [
         ({"vllm": {"sleep": True, "mode": "server", "urls": ["http://x"]}}, "vllm.sleep", "only a vLLM that the run"),
         ({"vllm": {"sleep": True}, "kind": "evaluate"}, "vllm.sleep", "nothing is trained meanwhile"),
@@ -174,11 +174,11 @@ LORA = {"model": {"lora_rank": 8}}
         ),
     ],
 )
-def test_what_cannot_be_together_is_refused_at_its_option(groups: Any, option: str, said: str) -> None:
+def test_what_cannot_be_together_is_refused_at_its_option(groups: Any, option: str, message: str) -> None:
     with pytest.raises(ValidationError) as found:
         config(**groups)
     (error,) = found.value.errors(include_url=False)
-    assert option_of(error) == option and said in complaint_of(error)
+    assert option_of(error) == option and message in complaint_of(error)
     other = {**groups, "rollout": {"engine": "in_process"}}
     if option.startswith("vllm"):
         JobConfig.model_validate(other)  # no vLLM is asked for anything

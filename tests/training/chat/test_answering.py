@@ -55,7 +55,7 @@ def place(tools_server: str) -> Place:
     return Place(config=config, allow=[urlsplit(tools_server).netloc])
 
 
-def _said(lines: list[Line]) -> list[Message]:
+def _messages_of(lines: list[Line]) -> list[Message]:
     return [line.message for line in lines if isinstance(line, Said)]
 
 
@@ -63,7 +63,7 @@ def test_a_plain_answer_is_one_turn_in_pieces() -> None:
     speaker = Scripted("Hello you.")
     ended, lines = _answer(_ask("Hi"), speaker)
     assert [line.text for line in lines if isinstance(line, Text)] == ["Hel", "lo you."]
-    assert [(message.role, message.content) for message in _said(lines)] == [("assistant", "Hello you.")]
+    assert [(message.role, message.content) for message in _messages_of(lines)] == [("assistant", "Hello you.")]
     assert (ended.why, ended.tokens, ended.reward) == ("done", 10, None)
     assert ended.first_s is not None and speaker.seen[0][1] is None
 
@@ -71,7 +71,7 @@ def test_a_plain_answer_is_one_turn_in_pieces() -> None:
 def test_calls_are_answered_by_the_environment_until_the_person_is_spoken_to(place: Place) -> None:
     speaker = Scripted(SUM, "It is 5.")
     ended, lines = _answer(_ask("What is 2 + 3?", place=place), speaker)
-    roles = [(message.role, message.name, message.content) for message in _said(lines)]
+    roles = [(message.role, message.name, message.content) for message in _messages_of(lines)]
     assert roles == [("assistant", None, ""), ("tool", "calculator", "5"), ("assistant", None, "It is 5.")]
     assert {tool["function"]["name"] for tool in speaker.seen[0][1]} >= {"calculator"}
     assert ended.why == "done"
@@ -88,15 +88,15 @@ def test_the_environment_gives_its_verdict_on_a_task_that_it_knows(place: Place)
 def test_without_words_the_environment_begins(place: Place) -> None:
     ask = Ask(id="a", messages=[], place=place.model_copy(update={"seed": 4}))
     _ended, lines = _answer(ask, Scripted("Well."))
-    first = _said(lines)[0]
+    first = _messages_of(lines)[0]
     assert first.role == "user" and first.content == draw_task(4).question
 
 
 def test_earlier_calls_are_played_again_and_a_different_answer_is_reported(place: Place) -> None:
     _ended, lines = _answer(_ask("What is 2 + 3?", place=place), Scripted(SUM, "It is 5."))
-    before = [Message(role="user", content="What is 2 + 3?"), *_said(lines)]
+    before = [Message(role="user", content="What is 2 + 3?"), *_messages_of(lines)]
     again, lines = _answer(_ask("Sure?", *before, place=place), Scripted("Yes."))
-    assert (again.differs, [m.content for m in _said(lines)]) == (False, ["Yes."])
+    assert (again.differs, [m.content for m in _messages_of(lines)]) == (False, ["Yes."])
     before[2] = before[2].model_copy(update={"content": "6"})
     again, _lines = _answer(_ask("Sure?", *before, place=place), Scripted("Yes."))
     assert again.differs is True
@@ -104,15 +104,15 @@ def test_earlier_calls_are_played_again_and_a_different_answer_is_reported(place
 
 def test_turns_and_tokens_have_limits(place: Place) -> None:
     ended, lines = _answer(_ask("2 + 3?", place=place, max_turns=2), Scripted(SUM, SUM, "never said"))
-    assert (ended.why, len(_said(lines))) == ("turns", 4)
+    assert (ended.why, len(_messages_of(lines))) == ("turns", 4)
     ended, _lines = _answer(_ask("2 + 3?", place=place), Scripted(SUM, cut=True))
     assert ended.why == "length"
 
 
 def test_a_call_that_cannot_be_read_is_answered_by_the_environment(place: Place) -> None:
     ended, lines = _answer(_ask("2 + 3?", place=place), Scripted("<tool_call>{oops</tool_call>", "Sorry."))
-    said = _said(lines)
-    assert said[1].role == "tool" and "JSON" in said[1].content
+    messages = _messages_of(lines)
+    assert messages[1].role == "tool" and "JSON" in messages[1].content
     assert ended.why == "done"
 
 

@@ -70,10 +70,10 @@ def process(starter_folder: Path) -> Iterator[Process]:
 def test_an_answer_comes_in_pieces_and_whole(process: Process) -> None:
     process.ask("one", max_tokens=40, seed=3)
     lines = process.until("ended", "failed")
-    said = next(line for line in lines if line["type"] == "said")
+    event = next(line for line in lines if line["type"] == "said")
     pieces = "".join(line["text"] for line in lines if line["type"] == "text")
     assert lines[-1]["type"] == "ended" and lines[-1]["why"] in {"done", "length"}
-    assert pieces.strip().startswith(said["message"]["content"][:5])
+    assert pieces.strip().startswith(event["message"]["content"][:5])
     assert 0 < lines[-1]["tokens"] <= 40 and lines[-1]["first_s"] < 5
 
 

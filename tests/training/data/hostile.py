@@ -18,7 +18,7 @@ def row(messages: object = None, **extra: object) -> bytes:
     return json.dumps({"messages": messages, **extra}).encode()
 
 
-def said(content: str) -> bytes:
+def user_line(content: str) -> bytes:
     """A line whose content is this JSON source, quotes and all."""
     return b'{"messages": [{"role": "user", "content": ' + content.encode("utf-8", "surrogatepass") + b"}]}"
 
@@ -65,7 +65,7 @@ LINES: dict[str, tuple[bytes, str]] = {
     "trailing_comma": (GOOD[:-1] + b",}", "not valid JSON"),
     "two_objects": (GOOD + GOOD, "not valid JSON"),
     "carriage_return_lines": (GOOD + b"\r" + GOOD, "not valid JSON"),
-    "raw_control_character": (said('"a\x01b"'), "not valid JSON"),
+    "raw_control_character": (user_line('"a\x01b"'), "not valid JSON"),
     "bom_in_the_middle": (b"\xef\xbb\xbf" + GOOD, "not valid JSON"),
     "a_list": (b"[1, 2]", "not a JSON object"),
     "a_string": (b'"hi"', "not a JSON object"),
@@ -101,16 +101,16 @@ LINES: dict[str, tuple[bytes, str]] = {
     "call_id_is_a_number": (row([{"role": "tool", "content": "", "tool_call_id": 7}]), "not text"),
     "tools_are_not_json": (row(tools="[{"), "`tools`: not valid JSON"),
     "tools_are_texts": (row(tools=["f"]), "not a list of function schemas"),
-    "nul_escape": (said('"a\\u0000b"'), "NUL character"),
+    "nul_escape": (user_line('"a\\u0000b"'), "NUL character"),
     "nul_in_a_key": (row(**{"a\0b": 1}), "NUL character"),
-    "nul_byte": (said('"a\0b"'), "NUL byte at byte"),
-    "lone_surrogate": (said('"\\ud83d"'), "half of a surrogate pair"),
-    "lone_low_surrogate": (said('"\\ude00 x"'), "half of a surrogate pair"),
-    "swapped_surrogates": (said('"\\ude00\\ud83d"'), "half of a surrogate pair"),
-    "encoded_surrogate": (said('"\ud83d"'), "not UTF-8"),
-    "latin1": (said('"x"').replace(b"x", b"\xe9"), "not UTF-8: byte "),
-    "gbk": (said('"x"').replace(b"x", "你好".encode("gbk")), "not UTF-8"),
-    "overlong_utf8": (said('"x"').replace(b"x", b"\xc0\x80"), "not UTF-8"),
+    "nul_byte": (user_line('"a\0b"'), "NUL byte at byte"),
+    "lone_surrogate": (user_line('"\\ud83d"'), "half of a surrogate pair"),
+    "lone_low_surrogate": (user_line('"\\ude00 x"'), "half of a surrogate pair"),
+    "swapped_surrogates": (user_line('"\\ude00\\ud83d"'), "half of a surrogate pair"),
+    "encoded_surrogate": (user_line('"\ud83d"'), "not UTF-8"),
+    "latin1": (user_line('"x"').replace(b"x", b"\xe9"), "not UTF-8: byte "),
+    "gbk": (user_line('"x"').replace(b"x", "你好".encode("gbk")), "not UTF-8"),
+    "overlong_utf8": (user_line('"x"').replace(b"x", b"\xc0\x80"), "not UTF-8"),
     "nan": (GOOD[:-1] + b', "tools": NaN}', "holds NaN"),
     "infinity": (GOOD[:-1] + b', "tools": Infinity}', "holds Infinity"),
     "minus_infinity": (GOOD[:-1] + b', "tools": [-Infinity]}', "holds -Infinity"),
@@ -122,7 +122,7 @@ LINES: dict[str, tuple[bytes, str]] = {
     "nested_million_objects": (b'{"a":' * 500_000, "nested deeper than 32"),
     "nested_in_tools": (row(tools="[" * 50_000), "`tools`: nested deeper"),
     "field_too_long": (row([{"role": "user", "content": "x" * ((1 << 20) + 1)}]), "longer than 1 MB"),
-    "field_too_long_in_chinese": (said('"' + "字" * 349_526 + '"'), "longer than 1 MB"),
+    "field_too_long_in_chinese": (user_line('"' + "字" * 349_526 + '"'), "longer than 1 MB"),
     "key_too_long": (row(**{"k" * 1_100_000: 1}), "longer than 1 MB"),
     "line_too_long": (b'{"x": "' + b"y" * (5 << 20) + b'"}', "longer than 4 MB"),
     "duplicate_key": (GOOD[:-1] + b', "x": 1, "x": 2}', "the key 'x' appears twice in one object"),
@@ -150,7 +150,7 @@ def corpus() -> dict[str, Case]:
     for name, (line, reason) in LINES.items():
         files[name] = (GOOD + b"\n" + line + b"\n" + GOOD + b"\n", 2, reason)
     files["last_line_cut"] = (GOOD + b"\n" + GOOD[:-9], 2, "last line is cut off")
-    files["last_line_cut_in_a_character"] = (said('"字"') + b"\n" + said('"字"')[:45], 2, "cannot be decoded")
+    files["last_line_cut_in_a_character"] = (user_line('"字"') + b"\n" + user_line('"字"')[:45], 2, "cannot be decoded")
     files["crlf_and_bom"] = (b"\xef\xbb\xbf" + GOOD + b"\r\nbad\r\n" + GOOD, 2, "not valid JSON")
     files["only_bad"] = (b"bad\n" * 300, 1, "None of the 300 rows can be used")
     return files

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.training.data.test_nothing_lost import SAYS, USER, checked, lines, said
+from tests.training.data.test_nothing_lost import SAYS, USER, checked, lines, turns_of
 from tests.training.data.test_spellings import SCHEMA, WRAPPED, item_call, item_result, spelled
 from training.data.formats import FORMATS
 from training.data.learned import lesson_of, pair_of
@@ -119,7 +119,7 @@ def test_a_part_that_cannot_be_read_is_named(tmp_path: Path, role: str, part: An
 def test_anthropic_s_system_may_be_in_blocks_too(tmp_path: Path) -> None:
     blocks = [{"type": "text", "text": "Be ", "cache_control": {}}, {"type": "text", "text": "brief."}]
     kept, _codes, _evidence = spelled(tmp_path, {"system": blocks, "messages": [USER, SAYS]})
-    assert said(kept[0])[0] == ("system", "Be brief.") and "system" not in kept[0]
+    assert turns_of(kept[0])[0] == ("system", "Be brief.") and "system" not in kept[0]
 
 
 # --- Pairs and lists by field -----------------------------------------------------------------------------------------
@@ -129,7 +129,7 @@ def test_messages_whose_keys_are_roles(tmp_path: Path, user: str, assistant: str
     items = [{user: "q", assistant: "a"}, {user: "r", assistant: "b", "loss": False}, {user: "s", assistant: None}]
     kept, codes, _evidence = spelled(tmp_path, {"conversation": items, "system": "S"})
     roles = ["system", "user", "assistant", "user", "assistant", "user"]
-    assert said(kept[0]) == list(zip(roles, ("S", "q", "a", "r", "b", "s"), strict=True)) and codes == {}
+    assert turns_of(kept[0]) == list(zip(roles, ("S", "q", "a", "r", "b", "s"), strict=True)) and codes == {}
     assert lesson_of(row_from_dict(kept[0])).turns == [False, False, True, False, False, False]
     assert kept[0]["messages"][4] == {"role": "assistant", "content": "b", "loss": False}
 
@@ -142,9 +142,9 @@ def test_a_message_without_a_role_is_refused(tmp_path: Path, item: Value) -> Non
 
 def test_a_conversation_of_lists_by_field_is_a_list_of_messages(tmp_path: Path) -> None:
     value = {"messages": {"role": ["user", "assistant"], "content": ["q", "a"], "weight": [None, 0]}}
-    assert said(spelled(tmp_path, value)[0][0]) == [("user", "q"), ("assistant", "a")]
+    assert turns_of(spelled(tmp_path, value)[0][0]) == [("user", "q"), ("assistant", "a")]
     turns = {"conversations": {"from": ["human", "gpt"], "value": ["q", "a"]}}
-    assert said(spelled(tmp_path, turns)[0][0]) == [("user", "q"), ("assistant", "a")]
+    assert turns_of(spelled(tmp_path, turns)[0][0]) == [("user", "q"), ("assistant", "a")]
     for uneven in ({"role": ["user"], "content": ["q", "a"]}, {"role": "user", "content": "q"}, {"text": ["q"]}):
         report, _kept = checked(tmp_path, lines({"messages": uneven}))
         assert report.bad[0].code == "conversation_type"
@@ -158,7 +158,7 @@ def test_answers_that_are_one_message_each_are_a_pair(tmp_path: Path) -> None:
         "rejected": {"from": "gpt", "value": "bad"},
     }
     report, kept = checked(tmp_path, lines(value))
-    assert report.format.rows == "preference" and said(kept[0]) == [("user", "q")]
+    assert report.format.rows == "preference" and turns_of(kept[0]) == [("user", "q")]
     pair = pair_of(load_rows(tmp_path / "rows.jsonl")[0])
     assert pair is not None and (pair.chosen[0].content, pair.rejected[0].content) == ("good", "bad")
 
@@ -202,7 +202,7 @@ def test_single_turn_questions_of_bfcl_bring_their_functions(tmp_path: Path) -> 
     schema = {"type": "object", "properties": {"x": {"type": "number"}}}
     wanted = {"type": "function", "function": {"name": "f", "description": "d", "parameters": schema}}
     assert [row["tools"] for row in kept] == [[wanted], [wanted], []]
-    assert [role for role, _text in said(kept[1])] == ["system", "user"]
+    assert [role for role, _text in turns_of(kept[1])] == ["system", "user"]
     assert kept[0]["ground_truth"] == truth and kept[0]["function"] == [function]
     report, _kept = checked(tmp_path, lines(*rows))
     assert report.format.rows == "bfcl" and report.verdict == "ok"
@@ -221,7 +221,7 @@ def rollout(reward: Any, **extra: Any) -> Value:
 
 def test_rollouts_of_nemo_gym_are_tasks_and_are_called_rollouts(tmp_path: Path) -> None:
     kept, _codes, evidence = spelled(tmp_path, rollout(0.0), rollout(1.0))
-    assert said(kept[0]) == [("user", "q")] and kept[1]["reward"] == 1.0
+    assert turns_of(kept[0]) == [("user", "q")] and kept[1]["reward"] == 1.0
     assert any("2 rows are recorded rollouts of NeMo Gym, read as tasks" in text for text in evidence)
     assert "label" not in kept[0]
 
@@ -248,7 +248,7 @@ def test_tasks_of_nemo_gym_say_nothing_of_rollouts(tmp_path: Path) -> None:
     for response in (None, {}, {"output": []}, {"output": "x"}, {"output": [3]}):
         value = {"responses_create_params": {"input": [USER]}, "response": response}
         kept, _codes, evidence = spelled(tmp_path, value, reading=ReadOptions(shape="sft"))
-        assert said(kept[0]) == [("user", "q")] and not any("rollouts" in text for text in evidence)
+        assert turns_of(kept[0]) == [("user", "q")] and not any("rollouts" in text for text in evidence)
 
 
 def test_conversations_with_a_reward_are_remarked_once(tmp_path: Path) -> None:
@@ -295,7 +295,7 @@ def test_every_format_says_what_is_learned() -> None:
 )
 def test_pairs_are_under_several_names(tmp_path: Path, value: Value) -> None:
     report, kept = checked(tmp_path, lines(value))
-    assert report.format.rows == "preference" and said(kept[0]) == [("user", "q")]
+    assert report.format.rows == "preference" and turns_of(kept[0]) == [("user", "q")]
     row = load_rows(tmp_path / "rows.jsonl")[0]
     pair = pair_of(row)
     assert pair is not None and [m.content for m in pair.prompt] == ["q"]

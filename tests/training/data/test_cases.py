@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import trl
 
-from tests.training.data.test_nothing_lost import said
+from tests.training.data.test_nothing_lost import turns_of
 from training.algorithms.base import IGNORED
 from training.algorithms.lessons import Encoded, encode_rows
 from training.data.checking.check import check_file
@@ -133,12 +133,12 @@ def test_calls_and_results_in_texts_are_read(tmp_path: Path, learn: Any) -> None
 def test_a_text_with_marks_is_split(tmp_path: Path) -> None:
     report, rows = case(tmp_path, "q1_text_chatml")
     assert report.format.rows == "marked"
-    assert [said(row) for row in rows] == [[("user", f"hi {n}"), ("assistant", "hello")] for n in (1, 2)]
+    assert [turns_of(row) for row in rows] == [[("user", f"hi {n}"), ("assistant", "hello")] for n in (1, 2)]
 
 
 def test_llama_factory_s_parts_are_read(tmp_path: Path, learn: Any) -> None:
     _report, rows = case(tmp_path, "r1_llamafactory_v1")
-    assert said(rows[0]) == [("user", "hi"), ("assistant", "hello")]
+    assert turns_of(rows[0]) == [("user", "hi"), ("assistant", "hello")]
     assert rows[0]["messages"][1]["reasoning_content"] == "think"
     assert learn()[0] == ["<think>\nthink\n</think>\n\nhello<|im_end|>"]
 
@@ -146,7 +146,7 @@ def test_llama_factory_s_parts_are_read(tmp_path: Path, learn: Any) -> None:
 def test_anthropic_s_blocks_are_read(tmp_path: Path) -> None:
     report, rows = case(tmp_path, "r2_anthropic")
     roles = ["system", "user", "assistant", "tool", "assistant"]
-    assert said(rows[0]) == list(zip(roles, ("Be brief.", "Lamps?", "Looking.", "4", "Four."), strict=True))
+    assert turns_of(rows[0]) == list(zip(roles, ("Be brief.", "Lamps?", "Looking.", "4", "Four."), strict=True))
     assert arguments(rows[0]) == [{"item": "lamp"}] and names(rows[0]) == ["stock"] and report.codes == {}
     assert rows[0]["tools"][0]["function"]["parameters"]["properties"] == {"item": {"type": "string"}}
 
@@ -154,7 +154,7 @@ def test_anthropic_s_blocks_are_read(tmp_path: Path) -> None:
 def test_recorded_rollouts_are_named_and_learned_by_reward(tmp_path: Path, learn: Any) -> None:
     report, rows = case(tmp_path, "s1_nemo_rollouts")
     assert any("2 rows are recorded rollouts" in text for text in report.format.evidence)
-    assert said(rows[0]) == [("user", "Lamps?")]
+    assert turns_of(rows[0]) == [("user", "Lamps?")]
     case(tmp_path, "s1_nemo_rollouts", reading=ReadOptions(shape="sft"))
     texts, encoded = learn()
     assert encoded.left_out == {"bad": 1} and len(texts) == 1 and "Four." in texts[0] and "lamp" in texts[0]

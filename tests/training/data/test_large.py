@@ -44,11 +44,11 @@ print(json.dumps([*found, Path("/proc/self/status").read_text()]))
 
 def line_of(number: int) -> bytes:
     """A row of 1,200 bytes, so that a file of 1 GB has fewer than a million."""
-    said = {"messages": [{"role": "user", "content": f"Row {number:07d}. "}, {"role": "assistant", "content": "yes"}]}
-    room = 1199 - len(json.dumps(said))
-    said["messages"][0]["content"] += "rain in the town by the river. "[:31] * 40
-    said["messages"][0]["content"] = said["messages"][0]["content"][: room + 14]
-    return json.dumps(said).encode() + b"\n"
+    row = {"messages": [{"role": "user", "content": f"Row {number:07d}. "}, {"role": "assistant", "content": "yes"}]}
+    room = 1199 - len(json.dumps(row))
+    row["messages"][0]["content"] += "rain in the town by the river. "[:31] * 40
+    row["messages"][0]["content"] = row["messages"][0]["content"][: room + 14]
+    return json.dumps(row).encode() + b"\n"
 
 
 @pytest.fixture(scope="module")

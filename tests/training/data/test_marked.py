@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.training.data.test_nothing_lost import checked, lines, said
+from tests.training.data.test_nothing_lost import checked, lines, turns_of
 from tests.training.data.test_spellings import LAMP, Value, spelled
 from training.data.options import ReadOptions
 
@@ -24,13 +24,13 @@ MARKED = {
 @pytest.mark.parametrize("column", ["text", "conversation", "sample"])
 def test_marked_texts_are_split_into_turns(tmp_path: Path, name: str, column: str) -> None:
     kept, codes, evidence = spelled(tmp_path, {column: MARKED[name], "id": 1}, {column: MARKED[name] + " ", "id": 2})
-    assert said(kept[0]) == [("system", "S"), ("user", "q\n2"), ("assistant", "a")] and kept[0]["id"] == 1
+    assert turns_of(kept[0]) == [("system", "S"), ("user", "q\n2"), ("assistant", "a")] and kept[0]["id"] == 1
     assert column not in kept[0] and "split at the marks" in " ".join(evidence) and codes.keys() <= {"duplicate"}
 
 
 def test_gemma_has_no_system_and_calls_its_assistant_model(tmp_path: Path) -> None:
     text = "<bos><start_of_turn>user\nq\n<end_of_turn>\n<start_of_turn>model\na<end_of_turn>\n"
-    assert said(spelled(tmp_path, {"text": text})[0][0]) == [("user", "q"), ("assistant", "a")]
+    assert turns_of(spelled(tmp_path, {"text": text})[0][0]) == [("user", "q"), ("assistant", "a")]
 
 
 def test_calls_and_results_in_marked_texts_are_read(tmp_path: Path) -> None:
@@ -61,7 +61,7 @@ def test_an_answer_follows_a_prompt_that_asks_the_model_to_speak(
 ) -> None:
     prompt = "<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\n"
     report, kept = checked(tmp_path, lines({"prompt": prompt, **answer}), reading=ReadOptions(shape=shape))
-    assert report.format.rows == "marked" and said(kept[0])[-1] == (last, "a" if last == "assistant" else "q")
+    assert report.format.rows == "marked" and turns_of(kept[0])[-1] == (last, "a" if last == "assistant" else "q")
     assert kept[0].get("ground_truth") == truth and ("completion" in kept[0]) is False
 
 

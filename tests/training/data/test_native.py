@@ -47,8 +47,8 @@ FORMS = {
 
 
 def row_of(text: str, *after: Value, tools: list[Value] | None = None) -> Value:
-    said = {"role": "assistant", "content": text}
-    return {"messages": [USER, said, *after], **({"tools": tools} if tools else {})}
+    message = {"role": "assistant", "content": text}
+    return {"messages": [USER, message, *after], **({"tools": tools} if tools else {})}
 
 
 def calls_in(row: Value, place: int = 1) -> tuple[str, list[tuple[str, Value]]]:
@@ -155,10 +155,10 @@ def test_what_a_familys_template_wrote_is_read_from_a_datasets_text(template: st
     for _ in range(20):
         name, arguments = random_call(dice)
         tools = [tool_for(name, arguments)]
-        asked, said = (
+        asked, answer = (
             Message(role="user", content="x"),
             Message(role="assistant", tool_calls=[ToolCall(id="call_0", name=name, arguments=arguments)]),
         )
-        written = next(piece.text for piece in pieces_of(chat, [asked, said], tools) if piece.turn is not None)
+        written = next(piece.text for piece in pieces_of(chat, [asked, answer], tools) if piece.turn is not None)
         row = json.loads(json.dumps(row_of(written, RESULT, SAYS, tools=tools)))
         assert calls_in(row)[1] == [(name, arguments)], written

@@ -33,14 +33,14 @@ def lines(*rows: Any) -> bytes:
     return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
 
 
-def said(row: dict[str, Any]) -> list[tuple[str, str]]:
+def turns_of(row: dict[str, Any]) -> list[tuple[str, str]]:
     return [(message["role"], message["content"]) for message in row["messages"]]
 
 
 def test_a_sharegpt_system_column_is_the_first_message(tmp_path: Path) -> None:
     row = {"system": "S", "conversations": [{"from": "human", "value": "q"}, {"from": "gpt", "value": "a"}]}
     report, rows = checked(tmp_path, lines(row))
-    assert said(rows[0]) == [("system", "S"), ("user", "q"), ("assistant", "a")] and "system" not in report.columns
+    assert turns_of(rows[0]) == [("system", "S"), ("user", "q"), ("assistant", "a")] and "system" not in report.columns
     assert any("1 rows have a system text in a separate column" in text for text in report.format.evidence)
     write = FORMATS["sharegpt"].write
     assert write is not None and write(load_rows(tmp_path / "in")[0]) == row
@@ -48,7 +48,7 @@ def test_a_sharegpt_system_column_is_the_first_message(tmp_path: Path) -> None:
 
 def test_two_system_texts_are_both_kept(tmp_path: Path) -> None:
     report, rows = checked(tmp_path, lines({"messages": [{"role": "system", "content": "A"}, USER], "system": "B"}))
-    assert said(rows[0]) == [("system", "A"), ("user", "q")] and rows[0]["system"] == "B"
+    assert turns_of(rows[0]) == [("system", "A"), ("user", "q")] and rows[0]["system"] == "B"
     assert any("another text in a system column" in text for text in report.format.evidence)
 
 
@@ -57,7 +57,7 @@ def test_alpaca_keeps_input_history_and_system(tmp_path: Path) -> None:
     row = {"instruction": "Translate.", "output": "Hello", "system": "S", "history": [["one", "eins"]]}
     report, rows = checked(tmp_path, lines(row | {"input": "Hallo"}, row | {"input": "Guten Tag"}))
     assert report.format.rows == "alpaca" and report.codes == {}
-    assert said(rows[1]) == [
+    assert turns_of(rows[1]) == [
         ("system", "S"),
         ("user", "one"),
         ("assistant", "eins"),
@@ -65,13 +65,13 @@ def test_alpaca_keeps_input_history_and_system(tmp_path: Path) -> None:
     ]
     assert rows[1]["ground_truth"] == "Hello"
     _report, rows = checked(tmp_path, lines(row | {"input": ""}), reading=ReadOptions(shape="sft"))
-    assert said(rows[0])[-2:] == [("user", "Translate."), ("assistant", "Hello")]
+    assert turns_of(rows[0])[-2:] == [("user", "Translate."), ("assistant", "Hello")]
 
 
 def test_mapped_tables_take_input_and_history(tmp_path: Path) -> None:
     row = {"query": "q", "response": "r", "history": [["a", "b"]], "input": "i"}
     _report, rows = checked(tmp_path, lines(row))
-    assert said(rows[0]) == [("user", "a"), ("assistant", "b"), ("user", "q\ni")]
+    assert turns_of(rows[0]) == [("user", "a"), ("assistant", "b"), ("user", "q\ni")]
     report, rows = checked(tmp_path, lines(row | {"history": [["a"]]}))
     assert report.bad[0].reason.endswith("`history` is not a list of questions with their answers")
 
@@ -84,12 +84,12 @@ def test_an_answer_does_not_overwrite_a_ground_truth(tmp_path: Path) -> None:
 def test_trl_completions_are_turns(tmp_path: Path) -> None:
     row = {"prompt": [USER], "completion": [SAYS, USER, SAYS], "id": 3}
     report, rows = checked(tmp_path, lines(row))
-    assert [role for role, _text in said(rows[0])] == ["user", "assistant", "user", "assistant"]
+    assert [role for role, _text in turns_of(rows[0])] == ["user", "assistant", "user", "assistant"]
     assert "completion" not in report.columns and rows[0]["id"] == 3
     write = FORMATS["conversation"].write
     assert write is not None and write(load_rows(tmp_path / "in")[0]) == row
     _report, rows = checked(tmp_path, lines({"prompt": [USER], "completion": [SAYS], "label": False}))
-    assert said(rows[0]) == [("user", "q")] and rows[0]["completion"] == [SAYS]
+    assert turns_of(rows[0]) == [("user", "q")] and rows[0]["completion"] == [SAYS]
 
 
 def test_content_parts_are_one_text_and_pictures_are_refused(tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ def test_content_parts_are_one_text_and_pictures_are_refused(tmp_path: Path) -> 
         tmp_path,
         lines({"messages": [{"role": "user", "content": parts}]}, {"messages": [{"role": "user", "content": picture}]}),
     )
-    assert said(rows[0]) == [("user", "Look here")] and report.rows == 1
+    assert turns_of(rows[0]) == [("user", "Look here")] and report.rows == 1
     assert report.bad[0].reason == "message 1 has a part of type 'image_url'; only parts of text can be trained on"
 
 
@@ -114,7 +114,7 @@ def test_preference_pairs_are_kept_and_reported(tmp_path: Path) -> None:
     implicit = {name: [USER, *with_prompt[name]] for name in ("chosen", "rejected")}
     texts = {name: f"\n\nHuman: q\n\nAssistant: {name}" for name in ("chosen", "rejected")}
     report, rows = checked(tmp_path, lines(with_prompt, implicit, texts))
-    assert [said(row) for row in rows] == [[("user", "q")]] * 3
+    assert [turns_of(row) for row in rows] == [[("user", "q")]] * 3
     assert [row["chosen"] for row in rows] == [row["chosen"] for row in (with_prompt, implicit, texts)]
     assert any(text.startswith("3 rows hold a preference pair") for text in report.format.evidence)
     write = FORMATS["preference"].write
@@ -138,7 +138,7 @@ def test_nemo_gym_rows(tmp_path: Path) -> None:
     row = {"responses_create_params": params, "expected_answer": "4", "agent_ref": {"name": "x"}}
     report, rows = checked(tmp_path, lines(row))
     assert report.format.rows == "nemo_gym" and report.codes == {}
-    assert said(rows[0]) == [("system", "S"), ("user", "2+2?"), ("assistant", ""), ("tool", "4")]
+    assert turns_of(rows[0]) == [("system", "S"), ("user", "2+2?"), ("assistant", ""), ("tool", "4")]
     assert rows[0]["tools"][0]["function"]["name"] == "add" and rows[0]["ground_truth"] == "4"
     assert rows[0]["messages"][2]["tool_calls"] == [{"id": "c", "name": "add", "arguments": {"a": 2}}]
     write = FORMATS["nemo_gym"].write
@@ -223,7 +223,7 @@ def test_a_text_of_a_megabyte_is_read(tmp_path: Path) -> None:
 def test_a_table_of_one_column(tmp_path: Path, header: str) -> None:
     report, rows = checked(tmp_path, (header + '\nhello\n"you, too"\n').encode(), reading=None)
     assert (report.format.name, report.format.rows, report.rows) == ("csv", "columns", 2)
-    assert [said(row) for row in rows] == [[("user", "hello")], [("user", "you, too")]]
+    assert [turns_of(row) for row in rows] == [[("user", "hello")], [("user", "you, too")]]
 
 
 @pytest.mark.parametrize("indent", [None, 2])
@@ -248,7 +248,7 @@ def test_objects_over_several_lines_one_after_the_other(tmp_path: Path) -> None:
 def test_a_chinese_table_in_gbk(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = "question,answer\n今天天气怎么样？,下雨\n一加一等于几,二\n"
     report, rows = checked(tmp_path, text.encode("gbk"))
-    assert report.rows == 2 and said(rows[0]) == [("user", "今天天气怎么样？")] and rows[1]["answer"] == "二"
+    assert report.rows == 2 and turns_of(rows[0]) == [("user", "今天天气怎么样？")] and rows[1]["answer"] == "二"
     assert any("is read as GB18030 (GBK), because 17 of its 17 non-ASCII" in text for text in report.format.evidence)
     assert main(["preview", "--input", str(tmp_path / "in")]) == 0
     assert "今天天气怎么样？" in capsys.readouterr().out

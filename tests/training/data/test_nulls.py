@@ -46,10 +46,10 @@ def read(tmp_path: Path, rows: list[Value], *, parquet: bool = False) -> tuple[l
     report, kept = checked(tmp_path, data)
     assert report.verdict == "ok" and report.codes.keys() <= {"tools_missing", "role_order"}, report.findings
     given = [[call["arguments"] for m in r["messages"] for call in m.get("tool_calls", [])] for r in kept]
-    said = [text for text in report.format.evidence if "Arrow" in text]
+    remarks = [text for text in report.format.evidence if "Arrow" in text]
     again = load_rows(tmp_path / "rows.jsonl")
     assert [[c.arguments for m in r.messages for c in m.tool_calls or []] for r in again] == given
-    return [r.get("tools") for r in kept], given, said
+    return [r.get("tools") for r in kept], given, remarks
 
 
 FLAG = {"type": "boolean"}
@@ -92,16 +92,16 @@ MIXED[1]["tools"][1]["function"]["parameters"]["properties"] = {"zone": {"type":
 
 @pytest.mark.parametrize("parquet", [True, False])
 def test_structs_come_back_as_they_were_before_arrow(tmp_path: Path, parquet: bool) -> None:
-    tools, given, said = read(tmp_path, MIXED if parquet else through_arrow(MIXED), parquet=parquet)
+    tools, given, remarks = read(tmp_path, MIXED if parquet else through_arrow(MIXED), parquet=parquet)
     assert tools == [each["tools"] for each in MIXED]
     before = [[c["function"]["arguments"] for c in each["messages"][1]["tool_calls"]] for each in MIXED]
     assert given == before
-    assert [text.split(" rows")[0] for text in said] == ["3", "3"]
+    assert [text.split(" rows")[0] for text in remarks] == ["3", "3"]
 
 
 def test_a_file_without_nulls_says_nothing_and_stays(tmp_path: Path) -> None:
-    tools, _given, said = read(tmp_path, MIXED)
-    assert tools == [each["tools"] for each in MIXED] and said == []
+    tools, _given, remarks = read(tmp_path, MIXED)
+    assert tools == [each["tools"] for each in MIXED] and remarks == []
 
 
 NULLABLE: dict[str, Any] = {
@@ -120,8 +120,8 @@ NULLABLE: dict[str, Any] = {
 
 def test_nulls_that_a_schema_allows_or_requires_stay(tmp_path: Path) -> None:
     given = dict.fromkeys(NULLABLE)
-    tools, arguments, said = read(tmp_path, [row([tool("f", NULLABLE)], ("f", given))])
-    assert (tools, arguments, said) == ([[tool("f", NULLABLE)]], [[given]], [])
+    tools, arguments, remarks = read(tmp_path, [row([tool("f", NULLABLE)], ("f", given))])
+    assert (tools, arguments, remarks) == ([[tool("f", NULLABLE)]], [[given]], [])
     needed = [tool("f", {"n": {"type": ["integer", "null"]}}, required=["n"])]
     assert read(tmp_path, [row(needed, ("f", {"n": None}))])[1:] == ([[{"n": None}]], [])
 
@@ -142,7 +142,7 @@ def test_nulls_that_a_schema_allows_or_requires_stay(tmp_path: Path) -> None:
 )
 def test_an_optional_null_stays_where_its_type_allows_it(tmp_path: Path, schema: Value, kept: bool) -> None:
     tools = [tool("f", {"x": schema, "y": CITY})]
-    _tools, arguments, _said = read(tmp_path, [row(tools, ("f", {"x": None, "y": "1"}))])
+    _tools, arguments, _remarks = read(tmp_path, [row(tools, ("f", {"x": None, "y": "1"}))])
     assert arguments == [[{"x": None, "y": "1"} if kept else {"y": "1"}]]
 
 
@@ -192,8 +192,8 @@ def test_null_parts_of_a_tool(tmp_path: Path, parameters: Any, wanted: Value | N
         ({"type": "function", "function": given}, has_nulls),
         ({"type": "function", "function": given, "strict": None}, True),
     ):
-        tools, _given, said = read(tmp_path, [{"messages": [USER, SAYS], "tools": [value]}])
-        assert tools == [[{"type": "function", "function": clean}]] and len(said) == reported
+        tools, _given, remarks = read(tmp_path, [{"messages": [USER, SAYS], "tools": [value]}])
+        assert tools == [[{"type": "function", "function": clean}]] and len(remarks) == reported
 
 
 def test_without_a_schema_nulls_go_only_where_the_messages_are_structs(tmp_path: Path) -> None:
@@ -250,8 +250,8 @@ CALC = {"calc": {"create_kwargs": {"answer": "1"}}}
 def test_tools_kwargs_name_only_the_row_s_own_tools(tmp_path: Path, kwargs: Any, wanted: Any) -> None:
     report, kept = checked(tmp_path, lines(verl(kwargs)))
     assert kept[0]["extra_info"]["tools_kwargs"] == wanted
-    said = [text for text in report.format.evidence if "Arrow" in text]
-    assert bool(said) == (kwargs != wanted)
+    remarks = [text for text in report.format.evidence if "Arrow" in text]
+    assert bool(remarks) == (kwargs != wanted)
     assert load_rows(tmp_path / "in")[0].task()["extra_info"]["tools_kwargs"] == wanted
     direct = {"messages": [USER], "tools_kwargs": kwargs}
     assert checked(tmp_path, lines(direct))[1][0]["tools_kwargs"] == wanted

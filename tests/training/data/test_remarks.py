@@ -218,15 +218,15 @@ def codes_of(value: dict[str, Any], **options: Any) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("said", "codes"),
+    ("message", "codes"),
     [
         ({"content": "", "reasoning_content": "hm"}, []),
         ({"content": " ", "reasoning_content": ""}, ["turn_empty"]),
         ({"content": "ok"}, []),
     ],
 )
-def test_a_turn_that_only_thinks_says_something(said: dict[str, Any], codes: list[str]) -> None:
-    assert codes_of({"messages": [USER, {"role": "assistant", **said}]}) == codes
+def test_a_turn_that_only_thinks_says_something(message: dict[str, Any], codes: list[str]) -> None:
+    assert codes_of({"messages": [USER, {"role": "assistant", **message}]}) == codes
 
 
 @pytest.mark.parametrize("answer", [None, "", [], {}])

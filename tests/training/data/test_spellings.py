@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.training.data.test_nothing_lost import SAYS, USER, checked, lines, said
+from tests.training.data.test_nothing_lost import SAYS, USER, checked, lines, turns_of
 from training.data.formats import FORMATS
 from training.data.learned import pair_of
 from training.data.reader import load_rows
@@ -305,10 +305,10 @@ def test_a_draft_of_a_call_is_no_call(tmp_path: Path) -> None:
 def test_results_lose_their_wrap(tmp_path: Path, role: str, text: str, wanted: list[tuple[str, str]]) -> None:
     row = {"messages": [USER, ASKS, {"role": role, "content": text, "score": 1}, SAYS], "tools": [WRAPPED]}
     kept, _codes, _evidence = spelled(tmp_path, row)
-    assert said(kept[0])[2:-1] == wanted
+    assert turns_of(kept[0])[2:-1] == wanted
     assert [turn.get("score") for turn in kept[0]["messages"]][2:4] == [1, None]
     no_call = {"messages": [USER, SAYS, {"role": "user", "content": "<tool_response>4</tool_response>"}, SAYS]}
-    assert said(spelled(tmp_path, no_call)[0][0])[2][0] == "user"
+    assert turns_of(spelled(tmp_path, no_call)[0][0])[2][0] == "user"
 
 
 def test_results_in_a_completion_are_split_where_they_are() -> None:

@@ -53,8 +53,8 @@ def test_arguments_of_gemma_may_be_so_deep(depth: int, passes: bool) -> None:
 
 @pytest.mark.parametrize(("written", "value"), [("null", None), ("3.5", 3.5), ("3", 3), ("Oslo", "Oslo")])
 def test_a_value_that_is_marked_as_no_text_is_none_where_it_can_be_read(written: str, value: Any) -> None:
-    said = f'<parameter name="x" string="false">{written}</parameter>'
-    text = f'<invoke name="f">{said}</invoke>'
+    parameter = f'<parameter name="x" string="false">{written}</parameter>'
+    text = f'<invoke name="f">{parameter}</invoke>'
     (call,) = read("invoke", text, tool("f", x={"type": ["string", "integer"]}))
     assert call == ("f", {"x": value})
 

@@ -21,7 +21,7 @@ def calls_of(turn: ParsedTurn) -> Calls:
 
 
 @pytest.mark.parametrize(
-    ("text", "said", "calls", "error"),
+    ("text", "content", "calls", "error"),
     [
         (
             '\nThought: I look.\nAction: code_for_x\nAction Input: {"a": {"b": "}"}}',
@@ -52,14 +52,14 @@ def calls_of(turn: ParsedTurn) -> Calls:
         ("", "", [], "no Action:"),
     ],
 )
-def test_toolbench(text: str, said: str, calls: Calls, error: str | None) -> None:
+def test_toolbench(text: str, content: str, calls: Calls, error: str | None) -> None:
     turn = DIALECTS["toolbench"](text, "call_1_")
-    assert (turn.text, calls_of(turn)) == (said, calls)
+    assert (turn.text, calls_of(turn)) == (content, calls)
     assert (turn.parse_error is None) == (error is None) and (error or "") in (turn.parse_error or "")
 
 
 @pytest.mark.parametrize(
-    ("text", "said", "calls", "error"),
+    ("text", "content", "calls", "error"),
     [
         (
             "[cd(folder='Drafts'), rm(file_name=\"a]b\")]",
@@ -97,14 +97,14 @@ def test_toolbench(text: str, said: str, calls: Calls, error: str | None) -> Non
         ("[ls(a='\\ud800')]", "", [], "surrogate"),
     ],
 )
-def test_bfcl(text: str, said: str, calls: Calls, error: str | None) -> None:
+def test_bfcl(text: str, content: str, calls: Calls, error: str | None) -> None:
     turn = DIALECTS["bfcl"](text, "call_1_")
-    assert (turn.text, calls_of(turn)) == (said, calls)
+    assert (turn.text, calls_of(turn)) == (content, calls)
     assert (turn.parse_error is None) == (error is None) and (error or "") in (turn.parse_error or "")
 
 
 @pytest.mark.parametrize(
-    ("text", "said", "calls"),
+    ("text", "content", "calls"),
     [
         ("search[red shoes]", "", [("search", {"keywords": "red shoes"})]),
         (
@@ -120,9 +120,9 @@ def test_bfcl(text: str, said: str, calls: Calls, error: str | None) -> None:
         ("I do nothing.", "I do nothing.", []),
     ],
 )
-def test_webshop(text: str, said: str, calls: Calls) -> None:
+def test_webshop(text: str, content: str, calls: Calls) -> None:
     turn = DIALECTS["webshop"](text, "call_1_")
-    assert (turn.text, calls_of(turn), turn.parse_error) == (said, calls, None)
+    assert (turn.text, calls_of(turn), turn.parse_error) == (content, calls, None)
 
 
 def test_text_is_a_message_whatever_it_holds() -> None:

@@ -108,8 +108,8 @@ def write_run(folder: Path, *, first: int = 1, steps: int = 12, stage: int = 1) 
                 name = f"s{step}-g{group}-i{index}"
                 journal.write(RolloutStarted(rollout=name, step=step, group=group, index=index))
                 journal.write(TurnAdded(rollout=name, turn=0, messages=[call("not the policy's")] * 9))
-                said = [call("the same" if index else f"{number}") for number in range(4)]
-                journal.write(TurnAdded(rollout=name, turn=1, messages=said))
+                messages = [call("the same" if index else f"{number}") for number in range(4)]
+                journal.write(TurnAdded(rollout=name, turn=1, messages=messages))
                 parts = {"coherence": 0.1 * index}
                 journal.write(
                     RolloutFinished(

@@ -19,16 +19,16 @@ from training.journal import Event, GroupScored, Journal, RolloutFinished, Rollo
 
 
 def rollout(
-    name: str, reward: float | None, said: str = "", *, unread: int = 0, asked: str = "Say red."
+    name: str, reward: float | None, text: str = "", *, unread: int = 0, asked: str = "Say red."
 ) -> list[Event]:
     """One call, its answer and a sentence."""
-    said = said or f"{name} says it."
-    call = ToolCall(id="c", name="echo", arguments={"text": said})
+    text = text or f"{name} says it."
+    call = ToolCall(id="c", name="echo", arguments={"text": text})
     turns = [
         [Message(role="user", content=asked)],
         [Message(role="assistant", tool_calls=[call])],
         [Message(role="tool", content="red", tool_call_id="c", name="echo")],
-        [Message(role="assistant", content=said)],
+        [Message(role="assistant", content=text)],
     ]
     status = "excluded" if reward is None else "completed"
     return [
@@ -88,7 +88,7 @@ def test_tools_are_recorded_once_and_known_in_every_group_of_the_attempt(tmp_pat
         ([("a", 0.5, {}), ("b", 0.9, {})], "too near"),
         ([("a", 0.5, {}), ("b", None, {})], "one is excluded"),
         ([("a", 0.0, {"unread": 1}), ("b", 1.0, {})], "its text is not known"),
-        ([("a", 0.0, {"said": "x"}), ("b", 1.0, {"said": "x"})], "the same answer"),
+        ([("a", 0.0, {"text": "x"}), ("b", 1.0, {"text": "x"})], "the same answer"),
         ([("a", 0.0, {"asked": "Say blue."}), ("b", 1.0, {})], "asked differently"),
     ],
 )

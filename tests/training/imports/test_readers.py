@@ -61,17 +61,17 @@ def assert_can_be_translated(report: ImportReport) -> None:
     assert report.message == " ".join(map(str, report.told))
     assert [file.notes for file in report.files] == [[*map(str, file.told)] for file in report.files]
     reasons = {why for file in report.files for why in file.left_out.values()}
-    said = (
+    sentence = (
         [item.told for item in listed if item.told]
         + report.told
-        + [said for file in report.files for said in file.told]
+        + [sentence for file in report.files for sentence in file.told]
     )
-    assert reasons | {text for each in said for text in templates(each)} <= MARKED | NAMES
+    assert reasons | {text for each in sentence for text in templates(each)} <= MARKED | NAMES
 
 
-def templates(said: Sentence) -> Iterator[str]:
-    yield said.template
-    for value in said.values.values():
+def templates(sentence: Sentence) -> Iterator[str]:
+    yield sentence.template
+    for value in sentence.values.values():
         if isinstance(value, Sentence):
             yield from templates(value)
 

@@ -116,22 +116,22 @@ def call(name: str, number: str, arguments: str = "{}") -> dict[str, Any]:
 def test_rollouts_of_nemo_gym(tmp_path: Path) -> None:
     """As a run they were once refused: calls, results and reasoning are apart from messages there."""
     thought = {"type": "reasoning", "summary": [{"type": "summary_text", "text": "Two at once."}]}
-    said = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Let me look."}]}
+    spoken = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Let me look."}]}
     heard = {"type": "function_call_output", "call_id": "b", "output": '{"n": 4}'}
     rows = [
         nemo(
             thought,
-            said,
+            spoken,
             call("f", "a", '{"x": 1}'),
             call("g", "b"),
             heard,
-            said,
+            spoken,
             _ng_task_index=7,
             accuracy=True,
             note="x",
         ),
-        nemo(said, _ng_task_index=8, reward=None, accuracy=None),
-        nemo(said, reward=0.5),
+        nemo(spoken, _ng_task_index=8, reward=None, accuracy=None),
+        nemo(spoken, reward=0.5),
         nemo({"type": "web_search_call"}, responses_create_params={"input": "Hi", "instructions": "Be kind."}),
     ]
     rows = [{"_ng_task_index": 7} | row for row in rows]
@@ -187,8 +187,8 @@ def test_a_bad_rollout_is_listed_and_others_are_kept(tmp_path: Path, kind: str) 
 
 
 def art(reward: float, **more: Any) -> dict[str, Any]:
-    said = {"role": "assistant", "content": "Red.", "reasoning": "hm"}
-    whole = [*ASK, {"finish_reason": "stop", "index": 0, "message": said}]
+    message = {"role": "assistant", "content": "Red.", "reasoning": "hm"}
+    whole = [*ASK, {"finish_reason": "stop", "index": 0, "message": message}]
     row = {"messages_and_choices": whole, "reward": reward, "metrics": {"len": 3, "ok": True}, "metadata": {}}
     return row | {"logs": []} | more
 
@@ -208,8 +208,8 @@ def test_calls_in_a_text_and_its_thoughts_are_kept_apart(tmp_path: Path) -> None
     text = '<think>hm</think>Now.<tool_call>{"name": "f", "arguments": {"x": 1}}</tool_call>'
     row = {"messages": [*ASK, {"role": "assistant", "content": text}], "reward": 0.25}
     _report, events = read(tmp_path, ("1.jsonl", lines(row)))
-    said = of(events, "turn")[1].messages[0]
-    assert (said.content, said.reasoning, said.tool_calls[0].arguments) == ("Now.", "hm", {"x": 1})
+    message = of(events, "turn")[1].messages[0]
+    assert (message.content, message.reasoning, message.tool_calls[0].arguments) == ("Now.", "hm", {"x": 1})
 
 
 def test_groups_of_trajectories_are_groups(tmp_path: Path) -> None:

@@ -156,8 +156,8 @@ def test_rows_with_answers_are_rewarded_by_them(tmp_path: Path) -> None:
     readme, names, config = exported(tmp_path / "a", [ASKED | {"answer": "so\n#### 1042"}])
     score, row = names["compute_score"], {"answer": "so\n#### 1042"}
     assert callable(score)
-    said = ("It is 1,042.", "1042 or 7", "none", "7, no: 1042.0")
-    assert [score("tiltyard", text, None, row) for text in said] == [1.0, 0.0, 0.0, 1.0]
+    answers = ("It is 1,042.", "1042 or 7", "none", "7, no: 1042.0")
+    assert [score("tiltyard", text, None, row) for text in answers] == [1.0, 0.0, 0.0, 1.0]
     assert [score("x", "It is\nParis!", truth) for truth in ("paris", "Pari", ["paris", "x"])] == [1.0, 0.0, 1.0]
     assert score("x", "", "paris") == 0.0
     with pytest.raises(ValueError, match="no right answer"):

@@ -179,10 +179,10 @@ def test_the_first_is_held_against_the_constant_and_every_precision_has_a_floor(
 
 
 def test_a_copy_names_the_handover_and_the_trainers_own_sampler_the_family() -> None:
-    for copies, said in ((True, "the likely cause is the handover"), (False, "report this one's family")):
+    for copies, cause in ((True, "the likely cause is the handover"), (False, "report this one's family")):
         with pytest.raises(SamplerDisagrees) as found:
             check_with(HALF, copies=copies)(1, [apart_by(1.0)])
-        assert said in found.value.hint and "Nothing was learned" in found.value.hint
+        assert cause in found.value.hint and "Nothing was learned" in found.value.hint
 
 
 # The same questions after each handover
@@ -228,8 +228,8 @@ def test_most_of_the_trainers_tokens_have_to_have_moved(still: int, found: bool)
 
 
 def test_a_trainer_that_is_not_the_same_twice_proves_nothing() -> None:
-    said = iter(range(100))
-    echo = Echo(lambda _prompt, ids: [-1.0 - 1e-6 * next(said)] * len(ids))
+    numbers = iter(range(100))
+    echo = Echo(lambda _prompt, ids: [-1.0 - 1e-6 * next(numbers)] * len(ids))
     assert not echo.unmoved(probes_of(-1.0)) and not echo.unmoved(probes_of(-1.0))
 
 

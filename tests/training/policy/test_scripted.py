@@ -74,8 +74,8 @@ def test_a_shop_gets_an_action_and_a_text_environment_what_its_prompt_asks_for()
     tagged = scene("text", TAGS.format(documents), tools=[])
     call = '<think>I think about it.</think>\n<tool_call>{"name": "ls", "arguments": {}}</tool_call>'
     assert POLICIES["one_tool"](tagged) == call
-    said = POLICIES["claim_success"](tagged)
-    assert said.startswith("<think>I think") and said.endswith("Everything was done successfully.</answer>")
+    answer = POLICIES["claim_success"](tagged)
+    assert answer.startswith("<think>I think") and answer.endswith("Everything was done successfully.</answer>")
 
 
 def test_policies_speak_the_tasks_language_and_fill_a_turn_without_overflowing() -> None:
@@ -210,8 +210,8 @@ def test_endless_ls_earns_all_of_bfcls_first_stage_and_none_of_its_task(play: An
     assert first == {name: 2.0 if name == "one_tool" else 0.0 for name in POLICIES}
     assert set(by_policy(played, "bfcl_progress_all").values()) == {0.0}
     assert set(by_policy(played, "bfcl_task_success").values()) == {0.0}
-    said = [call.name for m in played["one_tool"][0].trajectory.messages for call in m.tool_calls or []]
-    assert set(said) == ({"ls"} if dialect != "text" else set())
+    names = [call.name for m in played["one_tool"][0].trajectory.messages for call in m.tool_calls or []]
+    assert set(names) == ({"ls"} if dialect != "text" else set())
 
 
 def test_toolbenchs_bonus_for_tokens_pays_most_for_repeating_oneself(play: Any) -> None:

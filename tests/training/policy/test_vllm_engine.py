@@ -26,7 +26,7 @@ class Steps:
     """Weights whose version is of a step; nothing lies in their folder."""
 
     def __init__(self, *, adapter: bool) -> None:
-        self.step, self.adapter, self.said = 0, adapter, 0
+        self.step, self.adapter, self.reports = 0, adapter, 0
 
     @property
     def version(self) -> str:
@@ -36,7 +36,7 @@ class Steps:
         return Handover(self.version, Path(f"/weights/{self.step}"), self.adapter)
 
     def taken(self) -> None:
-        self.said += 1
+        self.reports += 1
 
 
 @contextmanager
@@ -138,15 +138,15 @@ def answering(**changes: Any) -> Callable[[dict[str, Any], Path | None], tuple[l
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"prompt": [4, 5, 6]}, "another prompt"),
         ({"logprobs": [-0.5]}, "2 tokens with 1 log-probabilities"),
         ({"logprobs": [None, -0.5]}, "no token ids with log-probabilities"),
     ],
 )
-def test_an_answer_that_is_no_turn_after_the_prompt_is_not_believed(changes: Any, said: str) -> None:
-    with engine_over(Stub(answering(**changes))) as engine, pytest.raises(SamplerDisagrees, match=said):
+def test_an_answer_that_is_no_turn_after_the_prompt_is_not_believed(changes: Any, message: str) -> None:
+    with engine_over(Stub(answering(**changes))) as engine, pytest.raises(SamplerDisagrees, match=message):
         turn(engine, [4, 5])
 
 
@@ -162,7 +162,7 @@ def test_adapters_are_swapped_under_names_of_their_own_and_versions_rise() -> No
             with engine.sampling():
                 turn(engine, [4, 5])
             assert stub.asked[-2][1]["model"] == f"run-1-{step}"
-    assert weights.said == 3 and renewed == [0, 0, 1, 1, 2, 2]
+    assert weights.reports == 3 and renewed == [0, 0, 1, 1, 2, 2]
     loads = [path for path in stub.paths() if "lora" in path]
     load, unload = "/v1/load_lora_adapter", "/v1/unload_lora_adapter"
     assert loads == [load, load, unload, load, unload]
@@ -224,7 +224,7 @@ def test_a_server_that_was_restarted_is_noticed_though_it_answers(when: str) -> 
 
 
 @pytest.mark.parametrize(
-    ("path", "fault", "said"),
+    ("path", "fault", "message"),
     [
         ("/collective_rpc", 500, "planted"),
         ("/collective_rpc", "hang", "within 0.5 s"),
@@ -232,11 +232,11 @@ def test_a_server_that_was_restarted_is_noticed_though_it_answers(when: str) -> 
         ("/update_weight_version", 404, "answers 404"),
     ],
 )
-def test_weights_that_no_server_takes_end_the_step(path: str, fault: Any, said: str) -> None:
+def test_weights_that_no_server_takes_end_the_step(path: str, fault: Any, message: str) -> None:
     stub = Stub()
     stub.fail(path, fault)
     with engine_over(stub, weights=Steps(adapter=False), limit_s=0.5) as engine:
-        with pytest.raises(SamplerDied, match=said):
+        with pytest.raises(SamplerDied, match=message):
             engine.weights_changed()
         assert engine.version == 0
         assert engine.weights_changed() == 1  # a resumed run, or a server that is there again
@@ -258,15 +258,15 @@ def test_an_episode_stays_with_its_server_and_new_ones_go_to_the_one_with_the_fe
 
 
 def test_one_of_several_servers_may_fail_and_comes_back_with_the_next_weights() -> None:
-    first, second, said = Stub(), Stub(), []
+    first, second, lines = Stub(), Stub(), []
     weights = Steps(adapter=True)
-    with engine_over(first, second, weights=weights, log=lambda text, level: said.append((text, level))) as engine:
+    with engine_over(first, second, weights=weights, log=lambda text, level: lines.append((text, level))) as engine:
         engine.weights_changed()
         with engine.sampling():
             calm = [turn(engine, [4, number], episode=f"e{number}") for number in range(6)]
             first.dead = True
             assert [turn(engine, [4, number], episode=f"e{number}") for number in range(6)] == calm
-        ((text, level),) = said
+        ((text, level),) = lines
         assert first.url in text and "go on without it" in text and level == "warning"
         asked = len(first.asked)
         turn(engine, [4, 99])
@@ -358,7 +358,7 @@ def test_weights_are_written_once_and_ahead_of_their_handover() -> None:
         assert written == [(0, False)] and engine.version == 0 and stub.version == "default"
         assert engine.hand_over([]) == [] and engine.version == 1 and stub.version == "run-1-0"
         assert engine.hand_over([Turn([4], 3, 0)])[0].version == 1  # the same weights are asked, and not sent again
-        assert engine.weights_changed() == 1 and len(written) == 1 and weights.said == 1
+        assert engine.weights_changed() == 1 and len(written) == 1 and weights.reports == 1
         weights.step = 1
         engine.write_weights()
         weights.step = 2  # newer ones still, before they were taken

@@ -211,8 +211,8 @@ def test_of_a_session_whose_leader_is_gone_only_what_began_after_it_is_ended() -
     orphan = subprocess.Popen(
         ["sh", "-c", "sleep 60 > /dev/null & echo $!"], start_new_session=True, stdout=subprocess.PIPE, text=True
     )
-    said, _none = orphan.communicate(timeout=20)
-    pid = int(said)
+    output, _none = orphan.communicate(timeout=20)
+    pid = int(output)
     boot, _slash, ticks = (started_at(pid) or "").partition("/")
     try:
         assert members(orphan.pid) == [pid] and started_at(orphan.pid) is None
@@ -250,7 +250,7 @@ def test_a_stranger_under_an_old_id_is_left_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("how", "said"),
+    ("how", "message"),
     [
         ("broken", "ended before it was ready. It printed: ValueError: the window is longer than the model's"),
         ("slow", "was not ready after 1 s."),
@@ -258,7 +258,7 @@ def test_a_stranger_under_an_old_id_is_left_alone(tmp_path: Path) -> None:
     ],
 )
 def test_one_that_does_not_start_says_why(
-    tmp_path: Path, mode: Callable[[str], None], loop: Loop, how: str, said: str
+    tmp_path: Path, mode: Callable[[str], None], loop: Loop, how: str, message: str
 ) -> None:
     mode(how)
     server = VllmServer(plan(), tmp_path)
@@ -267,7 +267,7 @@ def test_one_that_does_not_start_says_why(
             ready(server, loop, limit_s=1.0 if how == "slow" else 60.0)
     finally:
         server.close()
-    assert said in found.value.message and LOG_NAME in found.value.hint
+    assert message in found.value.message and LOG_NAME in found.value.hint
     assert left_of(server._process.pid) == NOTHING
 
 

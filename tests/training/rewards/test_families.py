@@ -110,16 +110,16 @@ HOSTILE = {
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE.keys())
 def test_hostile_texts_are_scored_or_missing_and_never_nan(text: str) -> None:
     row = {"answer": "42", "ground_truth": "42"}
-    said = episode("q", says(text), user(text), says("", "a"), tool(text, "a"), says(text), row=row)
+    talk = episode("q", says(text), user(text), says("", "a"), tool(text, "a"), says(text), row=row)
     params: dict[str, dict[str, Any]] = {
         "regex_match": {"pattern": r"(\w+\s?)+answer"},
         "json_schema_match": {"json_schema": '{"items": {"$ref": "#"}}'},
     }
-    before = copy.deepcopy(said)
+    before = copy.deepcopy(talk)
     for component in PURE:
         chosen = RewardComponent(name=component.name, weight=1, params=params.get(component.name, {}))
         try:
-            value = score_episode(said, [chosen]).total
+            value = score_episode(talk, [chosen]).total
         except RewardFault:
             continue
         except Exception as exc:
@@ -127,7 +127,7 @@ def test_hostile_texts_are_scored_or_missing_and_never_nan(text: str) -> None:
             continue
         assert math.isfinite(value), component.name
         assert component.low - 1e-9 <= value <= component.high + 1e-9, component.name
-    assert said == before
+    assert talk == before
 
 
 _json = st.recursive(
@@ -199,33 +199,33 @@ def test_any_episode_is_scored_purely_and_within_bounds(
     truncated: bool,
     tokens: int | None,
 ) -> None:
-    said = Episode(messages, prompt, row, reward, parts, truncated=truncated, tokens=tokens)
-    before = repr(said)
+    whole = Episode(messages, prompt, row, reward, parts, truncated=truncated, tokens=tokens)
+    before = repr(whole)
     for component in PURE:
         params = component.params()
-        value = component.score(said, params)
-        assert repr(component.score(said, params)) == repr(value), component.name
+        value = component.score(whole, params)
+        assert repr(component.score(whole, params)) == repr(value), component.name
         recorded = "user_turn_rewards" in row and component.name.startswith("bfcl_")
         if value is not None and not recorded:
             assert math.isfinite(value), component.name
             assert component.low - 1e-9 <= value <= component.high + 1e-9, component.name
-    assert repr(said) == before
+    assert repr(whole) == before
 
 
 def test_an_episode_survives_json_and_scores_the_same() -> None:
     for component in PURE:
         for example in component.examples:
-            said = example.episode
-            copied = [Message.model_validate(json.loads(m.model_dump_json())) for m in said.messages]
+            given = example.episode
+            copied = [Message.model_validate(json.loads(m.model_dump_json())) for m in given.messages]
             again = Episode(
                 copied,
-                said.prompt_length,
-                json.loads(json.dumps(said.row)),
-                said.env_reward,
-                dict(said.env_parts),
-                said.parse_errors,
-                said.truncated,
-                said.tokens,
+                given.prompt_length,
+                json.loads(json.dumps(given.row)),
+                given.env_reward,
+                dict(given.env_parts),
+                given.parse_errors,
+                given.truncated,
+                given.tokens,
             )
             params = component.params.model_validate(example.params)
-            assert component.score(again, params) == component.score(said, params)
+            assert component.score(again, params) == component.score(given, params)

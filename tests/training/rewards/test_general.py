@@ -42,7 +42,7 @@ def test_numbers(text: str, expected: list[float]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "answer", "params", "expected"),
+    ("text", "answer", "params", "expected"),
     [
         ("Paris", "paris", {}, 1.0),
         (" new \n york ", "New York", {}, 1.0),
@@ -57,12 +57,12 @@ def test_numbers(text: str, expected: list[float]) -> None:
         ("b", [], {}, None),
     ],
 )
-def test_exact(said: str, answer: Any, params: dict[str, Any], expected: float | None) -> None:
-    assert score("exact_match", episode("q", says(said), row={"answer": answer}), **params) == expected
+def test_exact(text: str, answer: Any, params: dict[str, Any], expected: float | None) -> None:
+    assert score("exact_match", episode("q", says(text), row={"answer": answer}), **params) == expected
 
 
 @pytest.mark.parametrize(
-    ("said", "answer", "params", "expected"),
+    ("text", "answer", "params", "expected"),
     [
         ("it is 5", "5", {}, 1.0),
         ("5 or 6", "5", {}, 0.0),
@@ -76,8 +76,8 @@ def test_exact(said: str, answer: Any, params: dict[str, Any], expected: float |
         ("5", float("nan"), {}, None),
     ],
 )
-def test_numeric(said: str, answer: Any, params: dict[str, Any], expected: float | None) -> None:
-    assert score("numeric_match", episode("q", says(said), row={"answer": answer}), **params) == expected
+def test_numeric(text: str, answer: Any, params: dict[str, Any], expected: float | None) -> None:
+    assert score("numeric_match", episode("q", says(text), row={"answer": answer}), **params) == expected
 
 
 def test_an_episode_that_ends_in_a_call_has_no_answer() -> None:

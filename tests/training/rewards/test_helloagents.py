@@ -78,8 +78,8 @@ def test_the_right_answer_can_be_anywhere() -> None:
     ],
 )
 def test_the_three_length_formulas(formula: str, length: int, expected: float) -> None:
-    said = "72".rjust(length)
-    got = score("helloagents_length", episode("q", says(said), row=ROW), formula=formula, penalty_weight=0.1)
+    text = "72".rjust(length)
+    got = score("helloagents_length", episode("q", says(text), row=ROW), formula=formula, penalty_weight=0.1)
     assert got == pytest.approx(expected)
 
 

@@ -84,7 +84,7 @@ def test_what_reports_an_error(text: str, expected: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "form", "valid"),
+    ("text", "form", "valid"),
     [
         ('Thought: a\nAction: b\nAction Input: {"q": 1}', 1.0, True),
         ("Thought: a\nAction: b\nAction Input:", 1.0, True),
@@ -97,8 +97,8 @@ def test_what_reports_an_error(text: str, expected: bool) -> None:
         ("", 0.0, False),
     ],
 )
-def test_the_format_of_one_turn(said: str, form: float, valid: bool) -> None:
-    turn = read(episode("q", says(said)))[0]
+def test_the_format_of_one_turn(text: str, form: float, valid: bool) -> None:
+    turn = read(episode("q", says(text)))[0]
     assert (turn.form, turn.valid) == (form, valid)
 
 

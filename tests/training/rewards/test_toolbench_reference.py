@@ -63,8 +63,8 @@ def some_episode(rng: random.Random) -> list[Turn]:
 
 def as_episode(turns: list[Turn]) -> Episode:
     messages = [Message(role="system", content="APIs"), Message(role="user", content="What is it?")]
-    for said, answer, _kind in turns:
-        messages.append(Message(role="assistant", content=said))
+    for text, answer, _kind in turns:
+        messages.append(Message(role="assistant", content=text))
         if answer:
             messages.append(Message(role="user", content=answer))
     return Episode(messages, 2)
@@ -89,14 +89,14 @@ def seed_total(turns: list[Turn]) -> float:
 
     The two later marks count where a line begins with them, as in the published code.
     """
-    response = "\n".join(said for said, _answer, _kind in turns)
+    response = "\n".join(text for text, _answer, _kind in turns)
     places = [response.find(word) for word in ("Thought:", "\nAction:", "\nAction Input:")]
     if min(places) >= 0 and places == sorted(places):
         rest = response[places[2] + len("\nAction Input:") :]
         form = 1.0 if leading_object(rest.split("\n")[0]) else 0.5
     else:
         form = 0.2 if places[0] >= 0 or "Action:" in response else 0.0
-    kinds = [kind for _said, _answer, kind in turns]
+    kinds = [kind for _text, _answer, kind in turns]
     calls = 0.1 * kinds.count("ok") - 0.5 * kinds.count("bad")
     finish = {"answer": 0.5, "give_up": 0.25, "other": 0.15}.get(kinds[-1], 0.0)
     return 0.1 * form + 0.2 * calls + 0.3 * finish
@@ -104,7 +104,7 @@ def seed_total(turns: list[Turn]) -> float:
 
 def middle_total(turns: list[Turn]) -> float:
     """0.1 · valid/turns + 0.2 · (1 − errors/(turns − 1)) + 0.3 · finish; one turn alone has no call part."""
-    kinds = [kind for _said, _answer, kind in turns]
+    kinds = [kind for _text, _answer, kind in turns]
     valid = 1 - kinds.count("invalid") / len(kinds)
     calls = 0.0 if len(kinds) == 1 else 1 - kinds.count("bad") / (len(kinds) - 1)
     return 0.1 * valid + 0.2 * calls + 0.3 * {"answer": 1.0, "give_up": 0.5, "other": 0.3}.get(kinds[-1], 0.0)
@@ -112,7 +112,7 @@ def middle_total(turns: list[Turn]) -> float:
 
 def latest_total(turns: list[Turn]) -> float:
     """+0.1, −0.1 or −0.2 for each turn but the last, and +0.2 or −0.5 for that one; without the pass reward."""
-    kinds = [kind for _said, _answer, kind in turns]
+    kinds = [kind for _text, _answer, kind in turns]
     earlier = sum({"ok": 0.1, "bad": -0.1, "invalid": -0.2}[kind] for kind in kinds[:-1])
     return earlier + (0.2 if kinds[-1] in ("answer", "give_up", "other") else -0.5)
 

@@ -22,12 +22,12 @@ REWARDS = [2.0, 1.0, 3.0, 0.0]  # mean 1.5, variance 5 / 3
 STD = math.sqrt(5 / 3)
 
 
-def gains(said: list[float | None], components: list[RewardComponent] = PAID, step: int = 0) -> list[float] | None:
-    final = next((value for value in reversed(said) if value is not None), 0.0)
-    return gains_of(said, len(said) - 1, components, {"task_success": final, "shape": 1.0}, step)
+def gains(paid: list[float | None], components: list[RewardComponent] = PAID, step: int = 0) -> list[float] | None:
+    final = next((value for value in reversed(paid) if value is not None), 0.0)
+    return gains_of(paid, len(paid) - 1, components, {"task_success": final, "shape": 1.0}, step)
 
 
-ALL = [gains(said) for said in SAID.values()]
+ALL = [gains(paid) for paid in SAID.values()]
 
 
 def credited(**given: object) -> list[list[float]]:
@@ -55,15 +55,15 @@ def test_a_reward_that_was_not_reported_is_not_zero() -> None:
 def test_gains_are_in_units_of_the_reward() -> None:
     shaped = {"weight": 2.0, "clip": [0.0, 1.0], "scale": [0.0, 4.0], "schedule": {"end": 10, "last": 0.0}}
     item = RewardComponent(name="paid", function="task_success", **shaped)
-    said, parts = [None, 0.5, 3.0, 9.0], {"paid": 9.0}
-    assert gains_of(said, 3, [item], parts, 0) == [0.25, 0.25]  # 2 · 0.5 / 4, and up to the clip
-    assert gains_of(said, 3, [item], parts, 5) == [0.125, 0.125]  # half way through the schedule
+    paid, parts = [None, 0.5, 3.0, 9.0], {"paid": 9.0}
+    assert gains_of(paid, 3, [item], parts, 0) == [0.25, 0.25]  # 2 · 0.5 / 4, and up to the clip
+    assert gains_of(paid, 3, [item], parts, 5) == [0.125, 0.125]  # half way through the schedule
     behind = RewardComponent.model_validate(item.model_dump() | {"gate": {"component": "shape", "above": 0.5}})
-    assert gains_of(said, 3, [behind], {**parts, "shape": 1.0}, 0) == [0.25, 0.25]
-    assert gains_of(said, 3, [behind], {**parts, "shape": 0.0}, 0) == [0.0, 0.0]
+    assert gains_of(paid, 3, [behind], {**parts, "shape": 1.0}, 0) == [0.25, 0.25]
+    assert gains_of(paid, 3, [behind], {**parts, "shape": 0.0}, 0) == [0.0, 0.0]
     other = RewardComponent(name="exact_match", weight=5.0)
-    assert gains_of(said, 3, [item, other], {**parts, "exact_match": 1.0}, 0) == [0.25, 0.25]
-    assert gains_of(said, 3, [item], {}, 0) == [0.0, 0.0]  # it does not count for the row
+    assert gains_of(paid, 3, [item, other], {**parts, "exact_match": 1.0}, 0) == [0.25, 0.25]
+    assert gains_of(paid, 3, [item], {}, 0) == [0.0, 0.0]  # it does not count for the row
 
 
 @pytest.mark.parametrize(
@@ -123,13 +123,13 @@ def test_a_reward_at_the_end_alone_is_the_rollout_s() -> None:
     zeros: list[list[float | None]] = [[None, 0.0, 0.0, 1.0], [None, 0.0, 0.0], [0.5, 0.5, 0.7], [None, 0.3]]
     equal: list[list[float | None]] = [[None, 0.5, 1.0], [None, 0.5, 0.0], [0.0, 0.5, 0.7], [None, 0.5, 0.3]]
     rewards: list[float | None] = [1.0, 0.0, 0.7, 0.3]
-    for said in (silent, zeros, equal):
+    for rewarded in (silent, zeros, equal):
         for scale in ("group", "batch", "none", "leave_one_out"):
             advantages = group_statistics(rewards, scale=scale, batch_std=0.4).advantages
             found = turn_credit(
                 rewards,
                 advantages,
-                [gains(row) for row in said],
+                [gains(row) for row in rewarded],
                 weight=1.0,
                 discount=1.0,
                 scale=scale,

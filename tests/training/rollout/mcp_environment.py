@@ -23,12 +23,12 @@ class Echo(MCPEnvironment):
 
     def __init__(self) -> None:
         server: Any = FastMCP("echo")
-        self.word, self.said = "", ""
+        self.word, self.heard = "", ""
 
         @server.tool
         def echo(text: str) -> str:
             """Say a text."""
-            self.said = text
+            self.heard = text
             return f"You said {text}."
 
         @server.tool
@@ -39,14 +39,14 @@ class Echo(MCPEnvironment):
         super().__init__(server)
 
     def reset(self, seed: int | None = None, episode_id: str | None = None, **task: Any) -> Observation:
-        self.word, self.said = task.get("word", "red"), ""
+        self.word, self.heard = task.get("word", "red"), ""
         return Observation(metadata={"prompt": f"Say {self.word} please."})
 
     async def step_async(self, action: Action, timeout_s: float | None = None, **kwargs: Any) -> Observation:
         answer = await super().step_async(action, timeout_s=timeout_s, **kwargs)
         if isinstance(answer, CallToolObservation):
-            answer.reward = 1.0 if self.said == self.word else 0.0
-            answer.done = self.said == self.word
+            answer.reward = 1.0 if self.heard == self.word else 0.0
+            answer.done = self.heard == self.word
         return answer
 
     def _step_impl(self, action: Action, timeout_s: float | None = None, **kwargs: Any) -> Observation:

@@ -107,8 +107,8 @@ def test_a_broken_call_is_recorded_as_it_was_sent(
     stub.replies = [reply]
     with scripted_server() as url:
         run_evaluate(evaluation(make, stub, url, rollout={"max_turns": 1}))
-    said = of_type(tmp_path / "run", "turn")[1]
-    assert (said.messages[0].content, said.messages[0].tool_calls, said.wrote) == (content, None, wrote)
+    turn = of_type(tmp_path / "run", "turn")[1]
+    assert (turn.messages[0].content, turn.messages[0].tool_calls, turn.wrote) == (content, None, wrote)
 
 
 @pytest.mark.parametrize(

@@ -110,8 +110,8 @@ def test_what_cannot_be_read_counts_as_a_parse_error(make: MakeJob, stub: Stub, 
     (finished,) = of_type(tmp_path / "run", "rollout_finished")
     assert (finished.status, finished.parse_errors, finished.error) == ("truncated", 1, None)
     assert finished.reward is not None and len(stub.asked) == 1
-    said = of_type(tmp_path / "run", "turn")[1]
-    assert words in said.parse_error
+    turn = of_type(tmp_path / "run", "turn")[1]
+    assert words in turn.parse_error
 
 
 def test_the_calls_next_to_a_broken_one_are_made() -> None:
@@ -258,8 +258,8 @@ def test_counts_that_are_none_are_estimated_and_reported_once(make: MakeJob, stu
         run_evaluate(evaluation(make, stub, url, endpoint=prices, evaluate={"tasks": 3}))
     finished = of_type(tmp_path / "run", "rollout_finished")
     assert len(finished) == 3 and all(0 < event.cost < 0.01 and 3 < event.tokens < 100 for event in finished)
-    said = [event.message for event in of_type(tmp_path / "run", "log") if "token counts" in event.message]
-    assert said == [
+    warnings = [event.message for event in of_type(tmp_path / "run", "log") if "token counts" in event.message]
+    assert warnings == [
         "The endpoint's token counts cannot be used (prompt_tokens: -40, completion_tokens: 1e+300): its tokens and "
         "their cost are estimated."
     ]

@@ -87,8 +87,8 @@ def test_what_is_written_is_read_again_over_200_random_calls(template: ChatTempl
     for _ in range(200):
         name, arguments = random_call(dice)
         tools = [tool_for(name, arguments)]
-        said = Message(role="assistant", tool_calls=[ToolCall(id="call_0", name=name, arguments=arguments)])
-        text = turn_text(template.raw, template._rows([Message(role="user", content="x"), said]), tools)
+        answer = Message(role="assistant", tool_calls=[ToolCall(id="call_0", name=name, arguments=arguments)])
+        text = turn_text(template.raw, template._rows([Message(role="user", content="x"), answer]), tools)
         turn = DIALECTS[family.dialect](text, "c", tools)
         assert turn.parse_error is None, (text, turn.parse_error)
         assert [(call.name, call.arguments) for call in turn.tool_calls] == [(name, arguments)], text
@@ -99,9 +99,9 @@ def test_ids_of_a_turn_are_decoded_to_what_was_written(template: ChatTemplate) -
     """Marks that are special tokens were dropped before the parser saw them."""
     arguments = {"city": "Oslo", "days": 3}
     call = ToolCall(id="call_0", name="forecast", arguments=arguments)
-    asked, said = Message(role="user", content="x"), Message(role="assistant", tool_calls=[call])
+    asked, answer = Message(role="user", content="x"), Message(role="assistant", tool_calls=[call])
     tools = [tool_for("forecast", arguments)]
-    text = turn_text(template.raw, template._rows([asked, said]), tools)
+    text = turn_text(template.raw, template._rows([asked, answer]), tools)
     ids: Any = template.tokenizer(text, add_special_tokens=False)["input_ids"]
     end = next((place for place, token in enumerate(ids) if template.ends(token)), len(ids) - 1)
     turn = DIALECTS[template.family.dialect](template.decode(ids[: end + 1]), "c", tools)

@@ -12,8 +12,8 @@ TOOLS = [{"type": "function", "function": {"name": "find"}}]
 
 def rollout(calls: int, *, offered: bool) -> Rollout:
     made = [ToolCall(id=str(number), name="find", arguments={}) for number in range(calls)]
-    said = Message(role="assistant", content="", tool_calls=made or None)
-    trajectory = Trajectory(messages=[said], tools=TOOLS if offered else None)
+    message = Message(role="assistant", content="", tool_calls=made or None)
+    trajectory = Trajectory(messages=[message], tools=TOOLS if offered else None)
     return Rollout("a", 0, trajectory, {"task_success": 0.0}, 0.0)
 
 

@@ -59,8 +59,8 @@ class KillsAt(ScriptedEngine):
 def test_a_server_that_is_killed_in_mid_step_and_started_again_costs_nothing(tmp_path: Path, tokenizer: Any) -> None:
     """Three steps that were not answered took no time, and the run had failed for good in 5 s."""
     port, restarted = free_port(), threading.Event()
-    url, said = f"http://127.0.0.1:{port}", ["It is 42."]
-    engine = KillsAt(tokenizer, said)
+    url, answers = f"http://127.0.0.1:{port}", ["It is 42."]
+    engine = KillsAt(tokenizer, answers)
     bench = Bench(tmp_path, tokenizer, url, engine=engine)
 
     def restart() -> None:
@@ -71,7 +71,7 @@ def test_a_server_that_is_killed_in_mid_step_and_started_again_costs_nothing(tmp
 
     thread = threading.Thread(target=restart)
     with tools_server(port) as first:
-        calm = Bench(tmp_path / "calm", tokenizer, url, engine=ScriptedEngine(tokenizer, said))
+        calm = Bench(tmp_path / "calm", tokenizer, url, engine=ScriptedEngine(tokenizer, answers))
         undisturbed = [calm.collect(step) for step in range(1, STEPS + 1)]
         results = [bench.collect(1)]
         engine.victim = first

@@ -56,7 +56,7 @@ def test_tools_become_functions_and_calls_earn_rewards(server: str) -> None:
 
 def test_a_turn_without_a_call_ends_with_the_reward_so_far(server: str) -> None:
     config = settings(server, "openenv-mcp", reset_timeout_s=10, step_timeout_s=10)
-    first, _said, last = play(config, [call("echo", text="x"), say("I am done.")], {"messages": [{"role": "user"}]})
+    first, _middle, last = play(config, [call("echo", text="x"), say("I am done.")], {"messages": [{"role": "user"}]})
     assert first.messages == []  # the row brings its own
     assert (last.done, last.reward, last.messages) == (True, 0.0, [])
     assert play(config, [say("no")])[-1].reward is None
@@ -121,8 +121,8 @@ def test_grpo_trains_against_it(server: str, starter_folder: Path, tokenizer: An
         (True, 1.0, 1),
         (False, 0.0, 2),
     }
-    said = {m.content for turn in of_type(tmp_path / "run", "turn") for m in turn.messages if m.role == "tool"}
-    assert said == {"You said red.", "You said blue."}
+    results = {m.content for turn in of_type(tmp_path / "run", "turn") for m in turn.messages if m.role == "tool"}
+    assert results == {"You said red.", "You said blue."}
     metrics = of_type(tmp_path / "run", "metrics")
     assert [event.step for event in metrics] == [1, 2] and all(event.values["grad_norm"] > 0 for event in metrics)
     assert all(event.values["reward"] == 0.5 for event in metrics)

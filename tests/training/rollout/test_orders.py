@@ -96,11 +96,11 @@ class House:
         thread.start()
         return thread
 
-    def said(self, kind: type[Any]) -> list[Any]:
+    def events_of(self, kind: type[Any]) -> list[Any]:
         return [event for _line, event in read_events(self.journal.path) if isinstance(event, kind)]
 
     def finished(self, index: int) -> RolloutFinished:
-        return next(event for event in self.said(RolloutFinished) if event.rollout == name(index))
+        return next(event for event in self.events_of(RolloutFinished) if event.rollout == name(index))
 
 
 def name(index: int, step: int = 1) -> str:
@@ -133,11 +133,13 @@ def test_one_that_is_ended_is_excluded_and_the_step_continues(house: Any) -> Non
     assert ended.error is not None and ended.error.code == "rollout_ended"
     assert ended.error.message == "It was ended by bob." and ended.error.told is not None
     assert result.rollouts[2].parts is None and at.player.cut == [name(2)]
-    group = at.said(GroupScored)[0]
+    group = at.events_of(GroupScored)[0]
     assert group.advantages[2] is None and group.reward_mean == pytest.approx(0.9)
-    assert [event.status for event in at.said(RolloutFinished)].count("completed") == SIZE - 1
-    assert [event.phase for event in at.said(PhaseChanged)] == ["generating", "scoring"], "nothing is played any more"
-    assert at.said(LogLine) == []
+    assert [event.status for event in at.events_of(RolloutFinished)].count("completed") == SIZE - 1
+    assert [event.phase for event in at.events_of(PhaseChanged)] == ["generating", "scoring"], (
+        "nothing is played any more"
+    )
+    assert at.events_of(LogLine) == []
 
 
 def test_one_that_is_marked_as_failed_counts_as_failed(house: Any) -> None:
@@ -150,10 +152,10 @@ def test_one_that_is_marked_as_failed_counts_as_failed(house: Any) -> None:
     assert failed.env_reward == 0.0 and failed.env_parts == {"task_success": 0.0}
     assert failed.parts == {"task_success": 0.0, "right": 0.0, "form": 0.5}
     assert failed.reward == pytest.approx(0.2 * 0.5), "shaping stays what it is"
-    group = at.said(GroupScored)[0]
+    group = at.events_of(GroupScored)[0]
     assert group.advantages[1] < 0 < group.advantages[0], "the policy is held responsible"
     assert result.rollouts[1].trajectory.completion_ids == [1, 2], "and learns from what it wrote"
-    assert [line.message for line in at.said(LogLine)] == [f"{name(1)} was marked as failed by bob."]
+    assert [line.message for line in at.events_of(LogLine)] == [f"{name(1)} was marked as failed by bob."]
 
 
 def test_a_policy_that_wrote_nothing_cannot_have_failed(house: Any) -> None:
@@ -167,9 +169,9 @@ def test_the_first_of_two_orders_counts_and_the_other_is_reported(house: Any) ->
     at = house(Slow({name(0), name(3)}))
     at.later(("end", 0), ("fail", 0), ("end", 3))
     at.collector.collect(1, [0] * SIZE)
-    assert at.finished(0).status == "excluded" and len(at.said(RolloutFinished)) == SIZE
+    assert at.finished(0).status == "excluded" and len(at.events_of(RolloutFinished)) == SIZE
     late = f"{name(0)} was to be marked as failed by bob, but it had ended before."
-    assert [line.message for line in at.said(LogLine)] == [late]
+    assert [line.message for line in at.events_of(LogLine)] == [late]
 
 
 def test_an_order_for_one_that_has_ended_changes_nothing(house: Any) -> None:
@@ -177,7 +179,7 @@ def test_an_order_for_one_that_has_ended_changes_nothing(house: Any) -> None:
     at.later(("fail", 0), ("end", 3), after_s=0.4)
     at.collector.collect(1, [0] * SIZE)
     assert at.finished(0).status == "completed" and at.finished(0).reward == pytest.approx(0.9)
-    assert "to be marked as failed by bob, but it had ended before" in at.said(LogLine)[0].message
+    assert "to be marked as failed by bob, but it had ended before" in at.events_of(LogLine)[0].message
 
 
 def test_lines_that_are_no_orders_and_orders_of_others_are_passed(house: Any) -> None:
@@ -196,14 +198,14 @@ def test_lines_that_are_no_orders_and_orders_of_others_are_passed(house: Any) ->
     at.collector.collect(1, [0] * SIZE)
     ends = [at.finished(index).error.message for index in (0, 1)]
     assert ends == ["It was ended by torn.", "It was ended by bob."], "a torn line counts once it is whole"
-    assert at.said(LogLine) == []
+    assert at.events_of(LogLine) == []
 
 
 def test_a_later_collector_does_not_hear_what_was_said_before_it(house: Any, tmp_path: Path) -> None:
     (tmp_path / ORDERS_NAME).write_text(json.dumps({"rollout": name(0), "act": "end", "by": "bob"}) + "\n")
     at = house(Slow(set()))
     at.collector.collect(1, [0] * SIZE)
-    assert at.finished(0).status == "completed" and at.said(LogLine) == []
+    assert at.finished(0).status == "completed" and at.events_of(LogLine) == []
 
 
 def test_a_stop_ends_what_waits_for_no_order(house: Any) -> None:

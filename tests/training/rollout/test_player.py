@@ -166,13 +166,13 @@ def _no_wait(monkeypatch: pytest.MonkeyPatch) -> list[tuple[float, float]]:
     return drawn
 
 
-def said(text: str = "ok", **over: Any) -> Observation:
+def observed(text: str = "ok", **over: Any) -> Observation:
     return Observation(messages=[Message(role="tool", content=text)], **over)
 
 
 def test_each_turn_has_a_seed_of_its_own() -> None:
     """The same seed for every turn passed all tests."""
-    session = Session(Observation(), said(), said(), said(done=True, reward=1.0))
+    session = Session(Observation(), observed(), observed(), observed(done=True, reward=1.0))
     found, _seen, engine, _template = play(session)
     assert [seed for _prompt, _room, seed, _episode in engine.asked] == [100, 101, 102]
     assert {episode for *_rest, episode in engine.asked} == {"a1-s1-g0-i0"} and engine.released == ["a1-s1-g0-i0"]
@@ -182,8 +182,8 @@ def test_each_turn_has_a_seed_of_its_own() -> None:
 def test_tokens_mask_and_logprobs_of_two_turns() -> None:
     session = Session(
         Observation(reward=0.0, reward_parts={"a": 1.0}),
-        said(reward_parts={"b": 2.0}),
-        said("bye", done=True, reward=0.75, reward_parts={"a": 3.0}),
+        observed(reward_parts={"b": 2.0}),
+        observed("bye", done=True, reward=0.75, reward_parts={"a": 3.0}),
     )
     found, seen, engine, template = play(session)
     assert found.prompt_ids == PROMPT and template.prompts == [(["How much?"], [TOOL])]
@@ -211,7 +211,7 @@ def test_an_episode_that_is_over_at_its_reset_has_no_turn() -> None:
 
 def test_what_the_environment_opens_with_is_the_prompt() -> None:
     session = Session(
-        Observation(messages=[ASK, Message(role="user", content="2?")], tools=[]), said(done=True, reward=1.0)
+        Observation(messages=[ASK, Message(role="user", content="2?")], tools=[]), observed(done=True, reward=1.0)
     )
     found, _seen, _engine, template = play(session)
     assert template.prompts == [(["How much?", "2?"], [])] and found.prompt_length == 2
@@ -240,14 +240,14 @@ def test_an_unfinished_sample_that_ends_in_the_end_token_is_cut_off_too() -> Non
 
 def test_the_last_token_of_a_turn_ends_it() -> None:
     turns = [Sample([6, 7, EOS], [-0.5] * 3, True), Sample([EOS, 7, 8, 6], [-0.5] * 4, True)]
-    session = Session(Observation(), said(), Observation(reward=0.25, done=True))
+    session = Session(Observation(), observed(), Observation(reward=0.25, done=True))
     found, _seen, _engine, _template = play(session, engine=Engine(*turns))
     assert (found.status, found.turns, found.env_reward) == ("truncated", 2, 0.25)
     assert [message.content for message in found.messages] == ["How much?", "6-7-9", "ok", "9-7-8-6"]
 
 
 def test_the_limit_of_turns_ends_in_a_verdict() -> None:
-    session = Session(Observation(), said(), said(), Observation(reward=0.5))
+    session = Session(Observation(), observed(), observed(), Observation(reward=0.5))
     found, _seen, _engine, _template = play(session, rollout={"max_turns": 2})
     assert (found.status, found.turns, found.env_reward) == ("truncated", 2, 0.5)
     assert [request.final for request in session.asked] == [False, False, True]
@@ -257,7 +257,7 @@ def test_the_limit_of_turns_ends_in_a_verdict() -> None:
 @pytest.mark.parametrize(("budget", "turns", "room"), [(16, 4, 4), (17, 4, 5), (15, 4, 3), (12, 3, 4)])
 def test_the_budget_of_tokens_is_never_passed(budget: int, turns: int, room: int) -> None:
     """Each turn takes 2 tokens, each answer 2: before turn n there are 4 (n − 1), and at least one must be left."""
-    session = Session(Observation(), *[said() for _ in range(turns)], Observation(reward=0.5))
+    session = Session(Observation(), *[observed() for _ in range(turns)], Observation(reward=0.5))
     found, _seen, engine, _template = play(session, rollout={"max_completion_tokens": budget})
     assert (found.status, found.turns, found.env_reward) == ("truncated", turns, 0.5)
     assert engine.asked[-1][1] == room and len(found.completion_ids) == 4 * turns - 2
@@ -268,14 +268,14 @@ def test_the_budget_of_tokens_is_never_passed(budget: int, turns: int, room: int
     [([7, EOS], {}, 0), ([8, EOS], {}, 1), ([7, EOS], {"parse_error": True}, 1), ([8, EOS], {"parse_error": True}, 1)],
 )
 def test_a_parse_error_counts_once(turn: list[int], info: dict[str, Any], errors: int) -> None:
-    session = Session(Observation(), said(done=True, reward=0.0, info=info))
+    session = Session(Observation(), observed(done=True, reward=0.0, info=info))
     found, *_rest = play(session, engine=Engine(Sample(turn, [-1.0, -1.0], True)))
     assert found.parse_errors == errors
     assert session.asked[0].parse_error == ("broken call" if turn[0] == 8 else None)
 
 
 def test_what_was_written_is_kept_where_a_broken_call_left_nothing_of_it() -> None:
-    session = Session(Observation(), said(), said(), said(done=True, reward=0.0))
+    session = Session(Observation(), observed(), observed(), observed(done=True, reward=0.0))
     turns = [Sample([*ids, EOS], [-1.0] * (len(ids) + 1), True) for ids in ((8, 8, 4), (8, 4), (7, 4))]
     wrote: list[str | None] = []
     found, *_rest = play(session, engine=Engine(*turns), wrote_of=wrote)
@@ -285,7 +285,7 @@ def test_what_was_written_is_kept_where_a_broken_call_left_nothing_of_it() -> No
 
 
 def test_parse_errors_of_both_readers_add_up() -> None:
-    session = Session(Observation(), said(), said(info={"parse_error": True}), said(done=True, reward=0.0))
+    session = Session(Observation(), observed(), observed(info={"parse_error": True}), observed(done=True, reward=0.0))
     turns = [Sample([first, EOS], [-1.0, -1.0], True) for first in (8, 7, 7)]
     assert play(session, engine=Engine(*turns))[0].parse_errors == 2
 
@@ -319,7 +319,7 @@ def test_a_reset_is_given_up_with_its_error(error: Any) -> None:
 
 
 def test_a_session_that_fails_in_mid_episode_excludes_the_rollout() -> None:
-    session = Session(Observation(), said(), EnvironmentUnreachable("gone"))
+    session = Session(Observation(), observed(), EnvironmentUnreachable("gone"))
     found, _seen, engine, _template = play(session)
     assert (found.status, found.turns, session.closed) == ("excluded", 2, 1)
     assert found.error is not None and found.error.code == "environment_unreachable" and found.env_errors == 2

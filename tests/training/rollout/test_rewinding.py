@@ -197,10 +197,10 @@ def test_a_continuation_begins_in_the_state_of_the_rollout(tools_server: str) ->
         "language": "en",
     }
     call = ToolCall(id="call_0_0", name="calculator", arguments={"expression": "17 * 23"})
-    said = Message(role="assistant", content="", tool_calls=[call])
+    message = Message(role="assistant", content="", tool_calls=[call])
     answered = Message(role="tool", content="391", tool_call_id="call_0_0", name="calculator")
     ask = Message(role="user", content="What is 17 * 23?")
-    taken = Recording(ResetRequest(task=task, seed=3), [ask], [ask], [Taken(said, [answered])])
+    taken = Recording(ResetRequest(task=task, seed=3), [ask], [ask], [Taken(message, [answered])])
 
     async def end(turns: int) -> tuple[Difference | None, float | None]:
         session = await open_session(EnvironmentConfig(url=tools_server))

@@ -47,17 +47,17 @@ def test_the_familys_dialect(name: str, template: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "dialect", "said", "calls"),
+    ("name", "dialect", "content", "calls"),
     [
         ("f1_call_only_in_think.txt", "hermes", "Nothing to delete.", []),
         ("f2_draft_and_real.txt", "hermes", "", [("pay", {"eur": 2})]),
         ("f4_toolbench_action_in_think.txt", "toolbench", "ask", [("stock", {"item": "lamp"})]),
     ],
 )
-def test_calls_inside_reasoning(name: str, dialect: str, said: str, calls: Any) -> None:
+def test_calls_inside_reasoning(name: str, dialect: str, content: str, calls: Any) -> None:
     turn = DIALECTS[dialect](text(name), "c")
     assert (turn.text, [(call.name, call.arguments) for call in turn.tool_calls], turn.parse_error) == (
-        said,
+        content,
         calls,
         None,
     )

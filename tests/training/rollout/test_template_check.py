@@ -135,8 +135,8 @@ def test_of_named_templates_the_one_for_tools_is_used(tokenizer: Any, monkeypatc
 def test_a_template_for_tools_alone_can_be_used() -> None:
     """Several models ship one that loops over the tools without asking whether there are any."""
     call = '<tool_call>{"name": "{{ c.function.name }}", "arguments": {{ c.function.arguments | tojson }}}</tool_call>'
-    said = "{{ m.content }}{% for c in m.tool_calls or [] %}" + call + "{% endfor %}"
-    only = "{% for t in tools %}{{ t | tojson }}{% endfor %}" + SILENT.replace("{{ m.content }}", said)
+    body = "{{ m.content }}{% for c in m.tool_calls or [] %}" + call + "{% endfor %}"
+    only = "{% for t in tools %}{{ t | tojson }}{% endfor %}" + SILENT.replace("{{ m.content }}", body)
     tokenizer = tokenizer_for(only)
     assert use_training_template(tokenizer) is None and ChatTemplate(tokenizer).family.dialect == "hermes"
     template = ChatTemplate(tokenizer)

@@ -29,17 +29,17 @@ TOOL = {"type": "function", "function": {"name": "stock", "parameters": {"proper
 RESULT = {"role": "tool", "content": "4", "tool_call_id": "k", "name": "stock"}
 
 
-def said(text: str, thought: str = "", **more: Any) -> dict[str, Any]:
+def answer(text: str, thought: str = "", **more: Any) -> dict[str, Any]:
     return {"role": "assistant", "content": text, **({"reasoning_content": thought} if thought else {}), **more}
 
 
 ROWS: dict[str, Row] = {
-    "a call": row_from_dict({"messages": [ASKS, said("", tool_calls=[CALL]), RESULT, said("4.")], "tools": [TOOL]}),
+    "a call": row_from_dict({"messages": [ASKS, answer("", tool_calls=[CALL]), RESULT, answer("4.")], "tools": [TOOL]}),
     "thoughts": row_from_dict(
-        {"messages": [ASKS, said("", "Ask.", tool_calls=[CALL]), RESULT, said("4.", "It is 4.")], "tools": [TOOL]}
+        {"messages": [ASKS, answer("", "Ask.", tool_calls=[CALL]), RESULT, answer("4.", "It is 4.")], "tools": [TOOL]}
     ),
-    "words": row_from_dict({"messages": [ASKS, said("One."), {"role": "user", "content": "Again."}, said("Two.")]}),
-    "a system": row_from_dict({"messages": [{"role": "system", "content": "Be short."}, ASKS, said("One.")]}),
+    "words": row_from_dict({"messages": [ASKS, answer("One."), {"role": "user", "content": "Again."}, answer("Two.")]}),
+    "a system": row_from_dict({"messages": [{"role": "system", "content": "Be short."}, ASKS, answer("One.")]}),
 }
 
 
@@ -154,8 +154,8 @@ def test_without_any_mark_a_turn_has_no_end() -> None:
 def test_each_turn_is_learned_once_with_its_own_words_and_thoughts(name: str) -> None:
     """Also where the same is asked twice, and where the prompt opens the thought that the turn continues."""
     again, template = {"role": "user", "content": "Again."}, template_of(name)
-    said_ = [said("One.", "Uno."), again, said("Two.", "Due."), again, said("Three.", "Tre.")]
-    row = row_from_dict({"messages": [again, *said_]})
+    answers = [answer("One.", "Uno."), again, answer("Two.", "Due."), again, answer("Three.", "Tre.")]
+    row = row_from_dict({"messages": [again, *answers]})
     learned = [piece.text for piece in pieces_of(template, row.messages, None) if piece.turn is not None]
     words, thoughts = ["One.", "Two.", "Three."], ["Uno.", "Due.", "Tre."]
     assert [[text.count(word) for word in words] for text in learned] == [[1, 0, 0], [0, 1, 0], [0, 0, 1]]
@@ -169,7 +169,7 @@ def test_a_turn_whose_prompt_cannot_be_written_is_not_left_out() -> None:
         "{% if add_generation_prompt and messages[-1].content == 'Never.' %}{{ raise_exception('no') }}{% endif %}"
     )
     template = ChatTemplate(tokenizer_for(refuses + SILENT))
-    row = row_from_dict({"messages": [ASKS, said("One."), {"role": "user", "content": "Never."}, said("Two.")]})
+    row = row_from_dict({"messages": [ASKS, answer("One."), {"role": "user", "content": "Never."}, answer("Two.")]})
     with pytest.raises(TemplateError):
         pieces_of(template, row.messages, None)
     assert len(pieces_of(template, row.messages[:2], None)) == 2

@@ -157,7 +157,7 @@ def test_everything_on_the_list_can_be_imported_and_used() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "kind"),
+    ("output", "kind"),
     [
         (b'{"id": "guessed", "value": 1.0}', "output"),
         (b'{"value": 1.0}', "output"),
@@ -175,10 +175,10 @@ def test_everything_on_the_list_can_be_imported_and_used() -> None:
     ],
 )
 def test_a_worker_that_lies_is_not_believed(
-    said: bytes, kind: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    output: bytes, kind: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """A program that says whatever it wants, as code could that took its process over."""
-    (tmp_path / "said").write_bytes(said)
+    (tmp_path / "said").write_bytes(output)
     text = (
         "import os, sys, json\n"
         'print(json.dumps({"confined": ["seccomp"]}), flush=True)\n'

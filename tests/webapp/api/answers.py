@@ -37,7 +37,11 @@ def schema() -> dict[str, Any]:
 
 def operations() -> dict[tuple[str, str], dict[str, Any]]:
     """Every operation by its method and its path as the schema writes it."""
-    return {(method.upper(), path): said for path, all in schema()["paths"].items() for method, said in all.items()}
+    return {
+        (method.upper(), path): operation
+        for path, all in schema()["paths"].items()
+        for method, operation in all.items()
+    }
 
 
 @cache
@@ -59,8 +63,8 @@ def _closed() -> dict[str, Any]:
     return parts
 
 
-def _pattern(path: str, said: dict[str, Any]) -> re.Pattern[str]:
-    kinds = {item["name"]: item["schema"] for item in said.get("parameters", []) if item["in"] == "path"}
+def _pattern(path: str, operation: dict[str, Any]) -> re.Pattern[str]:
+    kinds = {item["name"]: item["schema"] for item in operation.get("parameters", []) if item["in"] == "path"}
 
     def place(found: re.Match[str]) -> str:
         shape = kinds.get(found[1], {})
@@ -69,20 +73,20 @@ def _pattern(path: str, said: dict[str, Any]) -> re.Pattern[str]:
     return re.compile(re.sub(r"\{(\w+)\}", place, path))
 
 
-def said_of(method: str, address: str) -> dict[str, Any] | None:
+def operation_of(method: str, address: str) -> dict[str, Any] | None:
     """The operation of an address; ``None`` where the schema has none."""
-    here = {path: said for (verb, path), said in operations().items() if verb == method}
+    here = {path: operation for (verb, path), operation in operations().items() if verb == method}
     return here.get(address) or next(
-        (said for path, said in here.items() if _pattern(path, said).fullmatch(address)), None
+        (operation for path, operation in here.items() if _pattern(path, operation).fullmatch(address)), None
     )
 
 
 def complaints(method: str, address: str, status: int, body: Any) -> list[str]:
     """What is wrong with an answer, by the schema of its operation."""
-    said = said_of(method, address)
-    if said is None:
+    operation = operation_of(method, address)
+    if operation is None:
         return [f"{method} {address} is not in the schema"]
-    documented = said["responses"].get(status)
+    documented = operation["responses"].get(status)
     if documented is None:
         return [f"{method} {address} answers {status}, which the schema does not name"]
     shape = documented.get("content", {}).get("application/json", {}).get("schema")

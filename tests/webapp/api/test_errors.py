@@ -42,7 +42,7 @@ def _views() -> dict[str, Callable[..., Any]]:
 
 
 def test_ids_are_plain_and_no_two_are_the_same() -> None:
-    ids = [said["operationId"] for said in operations().values()]
+    ids = [operation["operationId"] for operation in operations().values()]
     assert len(ids) == len(set(ids)) > 150 and {"runs_list", "run_get", "rollout_words"} <= set(ids)
     assert [name for name in ids if re.search("webapp|api|training|envs", name)] == []
     assert all(re.fullmatch(r"[a-z]+(_[a-z]+)*", name) for name in ids)
@@ -52,10 +52,10 @@ def test_ids_are_plain_and_no_two_are_the_same() -> None:
 def test_every_error_has_the_one_shape_and_says_what_it_is() -> None:
     shape = schema()["components"]["schemas"]["Error"]
     assert set(shape["properties"]) == set(shape["required"]) == {"ok", "code", "message", "detail", "request_id"}
-    for (method, path), said in operations().items():
-        errors = {status: answer for status, answer in said["responses"].items() if int(status) >= 400}
+    for (method, path), operation in operations().items():
+        errors = {status: answer for status, answer in operation["responses"].items() if int(status) >= 400}
         assert {401, 500, 503} <= set(errors) and (507 in errors) == (method != "GET"), (method, path)
-        assert (404 in errors) >= ("{" in path) and (400 in errors) == ("requestBody" in said), (method, path)
+        assert (404 in errors) >= ("{" in path) and (400 in errors) == ("requestBody" in operation), (method, path)
         for status, answer in errors.items():
             content = answer["content"]["application/json"]["schema"]
             assert content == {"$ref": "#/components/schemas/Error"}, (method, path, status)
@@ -84,15 +84,17 @@ def test_errors_that_strangers_readers_and_odd_bodies_meet_are_in_the_schema(
     met: set[int] = set()
     for method, route in ROUTES:
         address = _address(route, objects)
-        said = said_of(method, address)
-        assert said is not None, (method, address)
+        operation = operation_of(method, address)
+        assert operation is not None, (method, address)
         for person, client in clients.items():
-            for body in ("{", '{"no such field": 1}', "")[: 3 if person is not bob else 2 * ("requestBody" in said)]:
+            for body in ("{", '{"no such field": 1}', "")[
+                : 3 if person is not bob else 2 * ("requestBody" in operation)
+            ]:
                 with transaction.atomic():
                     answer = client.generic(method, address, body, content_type="application/json")
                     transaction.set_rollback(True)
                 if (status := answer.status_code) >= 400:
-                    assert status in said["responses"], (method, route, person, body, answer.content)
+                    assert status in operation["responses"], (method, route, person, body, answer.content)
                     assert complaints(method, address, status, answer.json()) == []
                     met.add(status)
     assert {400, 401, 403, 404, 409, 422} <= met
@@ -103,7 +105,9 @@ def test_a_form_of_files_that_cannot_be_read_is_refused(
 ) -> None:
     """Found by Schemathesis: a form without its boundary was an error of ours."""
     client = client_for(bob)
-    forms = [one for one, said in operations().items() if "multipart/form-data" in str(said.get("requestBody"))]
+    forms = [
+        one for one, operation in operations().items() if "multipart/form-data" in str(operation.get("requestBody"))
+    ]
     assert len(forms) >= 2
     for method, path in forms:
         place = re.sub(r"{(\w+)}", lambda hole: str(objects[hole[1]]), path)

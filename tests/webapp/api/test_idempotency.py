@@ -123,10 +123,10 @@ def _code(answer: Any) -> tuple[int, str]:
 
 # --- Which operations -----------------------------------------------------------------------------------------------
 def test_every_operation_takes_a_key_or_is_listed_with_the_reason() -> None:
-    posts = {path.removeprefix(V1): said for (method, path), said in operations().items() if method == "POST"}
+    posts = {path.removeprefix(V1): operation for (method, path), operation in operations().items() if method == "POST"}
     takes = set()
-    for path, said in posts.items():
-        for item in said.get("parameters", ()):
+    for path, operation in posts.items():
+        for item in operation.get("parameters", ()):
             if item["name"] == "Idempotency-Key":
                 assert item["in"] == "header" and not item["required"], path
                 takes.add(path)
@@ -180,8 +180,8 @@ def _listed(value: Any) -> list[Any]:
 
 def test_those_that_leave_no_audit_are_done_once_too(objects: dict[str, Any], alice: User, client_for: Clients) -> None:
     client, chat = client_for(alice), objects["chat_id"]
-    said = [_post(client, f"/chats/{chat}/messages", {"text": "Hello"}) for _each in range(2)]
-    assert [answer.status_code for answer in said] == [202, 202] and said[0].content == said[1].content
+    sent = [_post(client, f"/chats/{chat}/messages", {"text": "Hello"}) for _each in range(2)]
+    assert [answer.status_code for answer in sent] == [202, 202] and sent[0].content == sent[1].content
     assert Turn.objects.filter(chat=chat).count() == Answer.objects.count() == 1
     Answer.objects.update(state="done", messages=[{"role": "assistant", "content": "Good day."}])
     before = {"answer": str(Answer.objects.get().pk)}

@@ -77,19 +77,19 @@ WHOLE = {
 }
 
 
-def _answer(said: dict[str, Any]) -> dict[str, Any]:
-    shape = said["responses"][200].get("content", {}).get("application/json", {}).get("schema", {})
+def _answer(operation: dict[str, Any]) -> dict[str, Any]:
+    shape = operation["responses"][200].get("content", {}).get("application/json", {}).get("schema", {})
     return schema()["components"]["schemas"][shape["$ref"].rpartition("/")[2]] if "$ref" in shape else shape
 
 
 def test_every_list_has_a_cursor_or_a_reason_to_come_whole() -> None:
     paged, whole = {}, set()
-    for (method, path), said in operations().items():
-        shape, path = _answer(said) if method == "GET" else {}, path.removeprefix(V1)
+    for (method, path), operation in operations().items():
+        shape, path = _answer(operation) if method == "GET" else {}, path.removeprefix(V1)
         fields = shape.get("properties", {})
         if shape.get("type") != "array" and fields.get("items", {}).get("type") != "array":
             continue
-        asked = {item["name"] for item in said.get("parameters", []) if item["in"] == "query"}
+        asked = {item["name"] for item in operation.get("parameters", []) if item["in"] == "query"}
         if asked >= PLACE and {"items", "page", "pages", "total", "next"} <= set(fields):
             paged[path] = asked - PLACE
         else:

@@ -41,8 +41,8 @@ def _shape(answer: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_every_operation_says_what_it_answers() -> None:
-    for (method, path), said in operations().items():
-        for status, answer in said["responses"].items():
+    for (method, path), operation in operations().items():
+        for status, answer in operation["responses"].items():
             shape = _shape(answer)
             typed = bool(shape.get("properties")) or "$ref" in shape.get("items", {})
             assert typed != (path in FILES and status < 400), (
@@ -51,9 +51,9 @@ def test_every_operation_says_what_it_answers() -> None:
 
 
 def test_every_operation_has_a_tag_and_a_sentence() -> None:
-    for (method, path), said in operations().items():
-        assert len(said.get("tags") or []) == 1, (method, path)
-        assert re.search(r"[.)]$", said.get("description", "").strip()), (method, path)
+    for (method, path), operation in operations().items():
+        assert len(operation.get("tags") or []) == 1, (method, path)
+        assert re.search(r"[.)]$", operation.get("description", "").strip()), (method, path)
 
 
 def test_no_list_has_other_values_at_other_places() -> None:

@@ -56,5 +56,7 @@ def test_a_token_that_was_there_is_no_guess(
 
 def test_every_operation_names_429() -> None:
     paths = api.get_openapi_schema(path_prefix="/api/v1/")["paths"]
-    found = [said for methods in paths.values() for said in methods.values()]
-    assert len(found) > 100 and not [said["operationId"] for said in found if 429 not in said["responses"]]
+    found = [operation for methods in paths.values() for operation in methods.values()]
+    assert len(found) > 100 and not [
+        operation["operationId"] for operation in found if 429 not in operation["responses"]
+    ]

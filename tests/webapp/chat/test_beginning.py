@@ -49,8 +49,8 @@ def played(make_run: Callable[..., Run], make_environment: Any) -> Callable[...,
         rollout = Rollout.objects.create(run=run, **place)
         if messages is not None:
             RolloutTurn.objects.create(rollout=rollout, run=run, number=0, messages=messages, seq=1)
-            said = [{"role": "assistant", "content": "the solution"}]
-            RolloutTurn.objects.create(rollout=rollout, run=run, number=1, messages=said, seq=2)
+            answered = [{"role": "assistant", "content": "the solution"}]
+            RolloutTurn.objects.create(rollout=rollout, run=run, number=1, messages=answered, seq=2)
         return rollout
 
     return make

@@ -80,16 +80,16 @@ def test_what_is_no_part_of_its_answer_is_shown_in_the_chat_as_what_it_is(
     end = {"choices": [{"delta": {}, "finish_reason": "length"}]}
     stub.replies = [streams(*apart, "Hm \ud83d", end), says(None, "content_filter", reasoning_content="hm \udc00")]
     answer = _answer(make_chat(GPT), "One")
-    (said,) = answer.messages
-    assert (said["content"], said["reasoning"], said["refusal"], said["finish"]) == (
+    (message,) = answer.messages
+    assert (message["content"], message["reasoning"], message["refusal"], message["finish"]) == (
         "Hm \N{REPLACEMENT CHARACTER}",
         "two and three",
         "No.",
         "length",
     )
     assert (answer.state, answer.ending["why"]) == ("done", "length")
-    (said,) = _answer(make_chat(GPT), "Two").messages
-    assert (said["content"], said["reasoning"], said["finish"]) == (
+    (message,) = _answer(make_chat(GPT), "Two").messages
+    assert (message["content"], message["reasoning"], message["finish"]) == (
         "",
         "hm \N{REPLACEMENT CHARACTER}",
         "content_filter",

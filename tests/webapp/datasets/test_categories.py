@@ -14,7 +14,7 @@ from webapp.datasets.rows import categories_in_file
 
 
 @pytest.mark.parametrize(
-    ("row", "said"),
+    ("row", "category"),
     [
         ({"category": "add", "data_source": "made"}, "add"),
         ({"category": "", "data_source": "made"}, "made"),
@@ -27,8 +27,8 @@ from webapp.datasets.rows import categories_in_file
         (None, ""),
     ],
 )
-def test_the_first_field_that_a_row_has_is_its_category(row: Any, said: str) -> None:
-    assert category_of(row) == said
+def test_the_first_field_that_a_row_has_is_its_category(row: Any, category: str) -> None:
+    assert category_of(row) == category
 
 
 def test_a_reward_component_may_name_any_of_them_whole() -> None:

@@ -47,8 +47,8 @@ def test_the_quality_page_lists_kept_and_ignored_columns(
     assert (dataset.state, dataset.rows) == (DatasetState.READY, 2)
     page = _page(client_for(bob), "dataset-quality", dataset)
     assert "Ignored values of column <code>score</code>: 2 rows hold NaN or an infinity there." in page
-    said = " ".join(page.split())
-    assert "seed · 2" in said and "source · 2" in said and "No column was ignored." not in page
+    text = " ".join(page.split())
+    assert "seed · 2" in text and "source · 2" in text and "No column was ignored." not in page
     with translation.override("zh-hans"):
         from webapp.datasets.quality import ignored_of
 

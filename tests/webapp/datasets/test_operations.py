@@ -127,8 +127,8 @@ def test_a_mix_keeps_to_its_weights(make_dataset: Builder) -> None:
 
 
 def test_a_cut_ends_before_the_model_continues(make_dataset: Builder) -> None:
-    said = [("system", "s"), ("user", "q"), ("assistant", "a"), ("user", "more"), ("assistant", "b")]
-    row = {"messages": [{"role": role, "content": text} for role, text in said], "id": 1}
+    turns = [("system", "s"), ("user", "q"), ("assistant", "a"), ("user", "more"), ("assistant", "b")]
+    row = {"messages": [{"role": role, "content": text} for role, text in turns], "id": 1}
     parent = make_dataset(lines=[row, {"messages": [{"role": "assistant", "content": "first"}]}])
     made = order("cut", {"cut": "query"}, parent)
     assert [json.loads(line) for line in lines(made)] == [{"messages": row["messages"][:2], "id": 1}]

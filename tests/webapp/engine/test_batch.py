@@ -133,13 +133,15 @@ def test_a_rollout_begins() -> None:
 
 
 def test_turns_are_counted_while_a_rollout_is_in_flight() -> None:
-    said = Message(role="assistant", content="5")
+    message = Message(role="assistant", content="5")
     batch = batch_of(
         started(),
-        run_events.TurnAdded(rollout="a", turn=0, messages=[Message(role="user", content="2+3?"), said], seconds=0.5),
-        run_events.TurnAdded(rollout="a", turn=1, messages=[said], tokens=4, seconds=1.5),
+        run_events.TurnAdded(
+            rollout="a", turn=0, messages=[Message(role="user", content="2+3?"), message], seconds=0.5
+        ),
+        run_events.TurnAdded(rollout="a", turn=1, messages=[message], tokens=4, seconds=1.5),
         run_events.TurnAdded(rollout="a", turn=2, messages=[Message(role="tool", content="ok")], seconds=2.5),
-        run_events.TurnAdded(rollout="a", turn=3, messages=[said], tokens=6, parse_error="not\x00 JSON"),
+        run_events.TurnAdded(rollout="a", turn=3, messages=[message], tokens=6, parse_error="not\x00 JSON"),
     )
     key = rollout_id(RUN, 2, "a")
     row = batch.rollouts[key]

@@ -55,16 +55,16 @@ def test_a_line_beyond_16_mib_is_passed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "said"),
+    ("data", "reason"),
     [
         (b'{"type":"metrics","step":"x","values":{}}', "metrics.step: Input should be a valid integer"),
         (b'{"type":"what"}', "Input tag 'what' found using 'type' does not match any of the expected tags"),
         (b"{", "Invalid JSON: EOF while parsing an object at line 1 column 1"),
     ],
 )
-def test_why_a_line_is_no_event(data: bytes, said: str) -> None:
+def test_why_a_line_is_no_event(data: bytes, reason: str) -> None:
     found = parse_line(Line(1, 1, data))
-    assert isinstance(found, str) and found.startswith(said) and len(found) <= 300
+    assert isinstance(found, str) and found.startswith(reason) and len(found) <= 300
 
 
 def test_why_a_line_is_no_event_is_reported_in_300_characters() -> None:
@@ -86,13 +86,13 @@ def test_rows_are_numbered_in_the_order_in_which_readers_need_them(written: Any)
     """Rollouts before their turns, then groups, checkpoints, points and events, one after another."""
     w = written()
     before = Run.objects.get(pk=w.run.pk).seq
-    said = [Message(role="assistant", content="x")]
+    messages = [Message(role="assistant", content="x")]
     w.write(
         journal.LogLine(message="first"),
         journal.Metrics(step=1, values={"reward": 1.0, "loss": 2.0}),
         journal.RolloutStarted(rollout="a", step=1, group=0, index=0),
         journal.RolloutStarted(rollout="b", step=1, group=0, index=1),
-        journal.TurnAdded(rollout="a", turn=0, messages=said),
+        journal.TurnAdded(rollout="a", turn=0, messages=messages),
         journal.GroupScored(
             step=1, group=0, rollouts=["a"], advantages=[0.0], reward_mean=0, reward_std=0, zero_variance=True
         ),

@@ -130,7 +130,7 @@ def test_the_form_gives_the_parts_back_and_places_what_is_wrong(project: Project
     again = RunForm(data, project=project)
     assert again.is_valid(), again.errors
     assert again.config is not None and again.config.mix == mixed["config"].mix
-    for wrong, said in {
+    for wrong, message in {
         shown.replace("step_timeout_s: 5", "step_timeout_s: 0"): "mix.parts.1.environment.step_timeout_s",
         shown.replace("weight: 3", "weight: -3"): "weight: It must be at least 0.0.",
         shown.replace("name: shop", "name: count"): "each part needs a name of its own",
@@ -138,7 +138,7 @@ def test_the_form_gives_the_parts_back_and_places_what_is_wrong(project: Project
         "- {": "not valid YAML",
     }.items():
         form = RunForm(data | {"mix.parts": wrong}, project=project)
-        assert not form.is_valid() and said in str(form.errors["mix.parts"]), wrong
+        assert not form.is_valid() and message in str(form.errors["mix.parts"]), wrong
 
 
 def test_memory_does_not_depend_on_a_mix(mixed: dict[str, Any]) -> None:
@@ -174,8 +174,8 @@ def test_a_rollout_has_the_options_the_row_and_the_components_of_its_part(run: A
     assert {part.name for part in all_components(whole)} == names | {"task_success"}
     rollouts = Rollout.objects.filter(run=run)
     rows = Rows(io.BytesIO(), run, rollouts, lambda: None)
-    said = [each.row["messages"][0]["content"] for _r, each in found_in(rollouts.order_by("group"), rows) if each]
-    assert said == ["count 1", "shop 1"]
+    questions = [each.row["messages"][0]["content"] for _r, each in found_in(rollouts.order_by("group"), rows) if each]
+    assert questions == ["count 1", "shop 1"]
 
 
 def test_one_number_is_two_tasks_in_two_parts(run: Any) -> None:
@@ -209,12 +209,12 @@ def test_the_projection_keeps_the_part_of_a_rollout() -> None:
 
 
 def test_what_the_parts_hold_out_is_added_up() -> None:
-    said = [journal.TasksHeldOut(source="share", rows=[1, 2, 3], groups=2, looked_at=9, part="count"),
+    events = [journal.TasksHeldOut(source="share", rows=[1, 2, 3], groups=2, looked_at=9, part="count"),
             journal.TasksHeldOut(source="share", rows=[0], groups=1, alike=1, looked_at=9, part="shop")]  # fmt: skip
-    batch = batch_of(*said)
+    batch = batch_of(*events)
     known = batch.run_changes["health"]["held_out"]
     assert (known["tasks"], known["groups"], known["alike"]) == (4, 3, 1) and list(known["parts"]) == ["count", "shop"]
-    again = batch_of(*said, health=batch.run_changes["health"])  # a later attempt says it again
+    again = batch_of(*events, health=batch.run_changes["health"])  # a later attempt says it again
     assert again.run_changes["health"]["held_out"]["tasks"] == 4
     kind, payload, _at = batch.events[0]
     with translation.override("en"):

@@ -59,17 +59,17 @@ def test_an_order_is_an_event_and_a_row_of_the_audit(flying: Rollout, bob: User)
 
 
 def test_of_two_people_at_once_one_is_first_and_the_other_hears_of_it(flying: Rollout, bob: User, alice: User) -> None:
-    said: list[str] = []
+    answers: list[str] = []
     begin = threading.Barrier(2)
 
     def order(user: User, act: Any) -> None:
         begin.wait()
         try:
             rollout_order(rollout=Rollout.objects.get(pk=flying.pk), act=act, user=user)
-            said.append("done")
+            answers.append("done")
         except ValidationError as exc:
             assert exc.code == "conflict"
-            said.append(exc.messages[0])
+            answers.append(exc.messages[0])
         finally:
             connection.close()
 
@@ -79,7 +79,9 @@ def test_of_two_people_at_once_one_is_first_and_the_other_hears_of_it(flying: Ro
     for thread in threads:
         thread.join()
     event = RunEvent.objects.get(run=flying.run)
-    assert sorted(said) == sorted(["done", f"Nothing was changed: {event.payload['by']} ordered its end just before."])
+    assert sorted(answers) == sorted(
+        ["done", f"Nothing was changed: {event.payload['by']} ordered its end just before."]
+    )
     assert AuditEntry.objects.count() == 1
 
 

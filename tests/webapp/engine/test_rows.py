@@ -151,8 +151,8 @@ def test_the_transaction_computes_next_to_nothing(written: Any) -> None:
         name = f"a1-s1-g0-i{index}"
         w.write(journal.RolloutStarted(rollout=name, step=1, group=0, index=index))
         for turn in range(20):
-            said = [Message(role="assistant", content=" ".join(dice.choices(words, k=40)))]
-            w.write(journal.TurnAdded(rollout=name, turn=turn, messages=said, tokens=40))
+            messages = [Message(role="assistant", content=" ".join(dice.choices(words, k=40)))]
+            w.write(journal.TurnAdded(rollout=name, turn=turn, messages=messages, tokens=40))
     with computed_inside() as inside:
         began = time.thread_time()
         assert w.projector.step()

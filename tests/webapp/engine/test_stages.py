@@ -126,7 +126,7 @@ def test_the_form_gives_the_stages_back_and_places_what_is_wrong(project: Projec
     again = RunForm(data, project=project)
     assert again.is_valid(), again.errors
     assert again.config is not None and again.config.curriculum == staged["config"].curriculum
-    for wrong, said in {
+    for wrong, message in {
         shown.replace("max_turns: 9", "max_turns: 0"): "curriculum.stages.1.rollout.max_turns",
         shown.replace("until_step: 10", "until_step: 100"): "the run ends at step 100",
         shown.replace("rollout:", "model:"): "There is no such option.",
@@ -134,7 +134,7 @@ def test_the_form_gives_the_stages_back_and_places_what_is_wrong(project: Projec
         "- {": "not valid YAML",
     }.items():
         form = RunForm(data | {"curriculum.stages": wrong}, project=project)
-        assert not form.is_valid() and said in str(form.errors["curriculum.stages"]), wrong
+        assert not form.is_valid() and message in str(form.errors["curriculum.stages"]), wrong
 
 
 def test_checks_before_a_launch_look_at_every_stage(project: Project, staged: dict[str, Any]) -> None:

@@ -26,8 +26,8 @@ from webapp.runs.states import RunState
     ],
 )
 def test_a_kill_is_distinguished_from_a_crash(code: int, out_of_memory: bool | None, named: str, hint: str) -> None:
-    said = death(code, out_of_memory)
-    assert said.code == named and hint in said.hint
+    cause = death(code, out_of_memory)
+    assert cause.code == named and hint in cause.hint
 
 
 def test_the_kernels_count_of_kills_is_read() -> None:

@@ -32,8 +32,8 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], None]:
         def fetch(url: str, **_how: Any) -> Reply:
             if isinstance(what, Exception):
                 raise what
-            said = PROVED if url.endswith("/validate") else what
-            return Reply(status, said if isinstance(said, bytes) else json.dumps(said).encode())
+            body = PROVED if url.endswith("/validate") else what
+            return Reply(status, body if isinstance(body, bytes) else json.dumps(body).encode())
 
         monkeypatch.setattr(checks, "fetch", fetch)
 

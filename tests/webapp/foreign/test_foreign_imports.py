@@ -151,8 +151,8 @@ def test_a_table_alone_has_no_empty_boxes(project: Project, bob: User, client_fo
     item = read(project, bob, ("wandb.csv", b'"Step","r1 - train/reward","r1 - train/reward__MIN"\n1,0.5,0\n2,0.6,0\n'))
     assert item.run is not None and item.run.imported_from == "TRL"
     assert item.run.started_at is None  # the table has no times, so there is no duration of 0 s
-    said = " ".join(str(event.payload) for event in item.run.events.all())
-    assert "no end" not in said and "final model" not in said
+    payloads = " ".join(str(event.payload) for event in item.run.events.all())
+    assert "no end" not in payloads and "final model" not in payloads
     page = client_for(bob).get(reverse("run-detail", args=[project.slug, item.run.pk]) + "?tab=rollouts")
     assert 'id="panel-rollouts"' not in page.content.decode() and 'id="ended-reward"' in page.content.decode()
 

@@ -23,7 +23,7 @@ OUTRANKED = (
 ROWS = [{"messages": [{"role": "user", "content": "2 + 2?"}], "answer": "4"}]
 
 
-def said(project: Project, dataset: Dataset, place: Environment, **over: Any) -> list[tuple[str, str, str]]:
+def checks_of(project: Project, dataset: Dataset, place: Environment, **over: Any) -> list[tuple[str, str, str]]:
     options = {
         "model": {"source": "starter"},
         "data": {"train": dataset.reference},
@@ -45,12 +45,12 @@ def test_a_reward_that_does_not_pay_for_the_outcome_is_remarked(
 ) -> None:
     data, place = make_dataset(), make_environment(name="arena")
     title = "What is rewarded"
-    assert said(project, data, place) == [(title, "grave", UNPAID)]  # rows that cannot be judged: form alone
-    assert said(project, make_dataset(lines=ROWS), place) == []
-    assert said(project, data, place, rewards=components(0.0, 1.0)) == [(title, "grave", UNPAID)]
-    assert said(project, data, place, rewards=components(0.3, 0.7)) == [(title, "grave", OUTRANKED)]
-    assert said(project, data, place, rewards=components(0.5, 0.5)) == []
-    assert said(project, data, place, kind="evaluate") == []  # nothing learns from its rewards
+    assert checks_of(project, data, place) == [(title, "grave", UNPAID)]  # rows that cannot be judged: form alone
+    assert checks_of(project, make_dataset(lines=ROWS), place) == []
+    assert checks_of(project, data, place, rewards=components(0.0, 1.0)) == [(title, "grave", UNPAID)]
+    assert checks_of(project, data, place, rewards=components(0.3, 0.7)) == [(title, "grave", OUTRANKED)]
+    assert checks_of(project, data, place, rewards=components(0.5, 0.5)) == []
+    assert checks_of(project, data, place, kind="evaluate") == []  # nothing learns from its rewards
 
 
 def test_each_stage_is_looked_at_by_itself(
@@ -61,7 +61,7 @@ def test_each_stage_is_looked_at_by_itself(
         {"name": "form", "until_step": 5, "rewards": components(0.0, 1.0)},
         {"name": "goal", "rewards": components(1.0, 0.0)},
     ]
-    found = said(project, data, place, rewards=components(1.0, 0.0), curriculum={"stages": stages})
+    found = checks_of(project, data, place, rewards=components(1.0, 0.0), curriculum={"stages": stages})
     assert found == [("What is rewarded · form", "grave", UNPAID)]
 
 

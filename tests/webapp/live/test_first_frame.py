@@ -65,9 +65,9 @@ def fill(run: Run, *, task: str = "Book a table for two, then cancel it. " * 20)
     )
     groups = [RolloutGroup(run=run, attempt=1, step=STEPS, group=n, zero_variance=False, seq=1) for n in range(64)]
     RolloutGroup.objects.bulk_create(groups)
-    said = {"level": "info", "message": "said " * 200}
+    line = {"level": "info", "message": "said " * 200}
     RunEvent.objects.bulk_create(
-        [RunEvent(run=run, attempt=1, kind="log", payload=said, at=now, seq=n) for n in range(1000, 1500)]
+        [RunEvent(run=run, attempt=1, kind="log", payload=line, at=now, seq=n) for n in range(1000, 1500)]
     )
     Checkpoint.objects.bulk_create(
         [

@@ -212,8 +212,8 @@ def test_a_backup_is_restored_elsewhere_and_only_where_nothing_is(
     assert "lies in the data folder" in manage(here, "backup", str(site / "x.tar"), code=1)
     assert not (site / "x.tar").exists() and not list((site / "uploads").glob("backup-*"))
 
-    said = manage(copy, "restore", str(file))
-    assert "Restored 1 runs, 1 datasets, 1 people, 0 checkpoints, as they were at 20" in said
+    output = manage(copy, "restore", str(file))
+    assert "Restored 1 runs, 1 datasets, 1 people, 0 checkpoints, as they were at 20" in output
     for table in ("teams_user", "runs_run", "datasets_dataset", "django_migrations"):
         assert rows(copy, f"SELECT * FROM {table}") == rows(here, f"SELECT * FROM {table}")  # noqa: S608
     data = tmp_path / "copy"
@@ -261,8 +261,8 @@ def test_files_go_again_where_the_database_refuses(site: Path, copy: dict[str, s
     manage(make_child_env(), "backup", str(file))
     with psycopg.connect(copy["DATABASE_URL"], autocommit=True) as connection:
         connection.execute("CREATE TYPE workers_datafolder AS ENUM ('x')")
-    said = manage(copy, "restore", str(file), code=1)
-    assert "Nothing was restored. psql failed: " in said and "workers_datafolder" in said
+    output = manage(copy, "restore", str(file), code=1)
+    assert "Nothing was restored. psql failed: " in output and "workers_datafolder" in output
     left = [path for path in data.rglob("*") if path.is_file() and path.name != "secret_key"]
     assert left == [] and rows(copy, "SELECT count(*) FROM pg_tables WHERE schemaname = 'public'") == [(0,)]
 
@@ -277,6 +277,6 @@ def test_a_journal_that_is_shorter_than_what_was_read_of_it_is_missing(site: Pat
 def test_what_the_database_names_and_the_folder_lacks_is_reported(site: Path, tmp_path: Path) -> None:
     attempt = Attempt.objects.get()
     attempt_dir(attempt.run_id, 1).rename(tmp_path / "away")
-    said = manage(make_child_env(), "backup", str(tmp_path / "tiltyard.tar"), code=1)
-    assert f"not in the data folder: journal of run {attempt.run.name}, attempt 1." in said
+    output = manage(make_child_env(), "backup", str(tmp_path / "tiltyard.tar"), code=1)
+    assert f"not in the data folder: journal of run {attempt.run.name}, attempt 1." in output
     assert (tmp_path / "tiltyard.tar").exists(), "what is there is kept all the same"

@@ -96,8 +96,8 @@ def test_following_outlasts_an_outage_of_the_database(make_run: Any, monkeypatch
     monkeypatch.setattr("webapp.ops.demo.LOOK_AGAIN_S", 0.01)
     monkeypatch.setattr("webapp.ops.demo.connection", SimpleNamespace(close=lambda: None))
     follow([run], Console(output))
-    said = output.getvalue()
-    assert said.count("The database does not answer") == 1 and "The disk is full." in said and len(reads) == 4
+    printed = output.getvalue()
+    assert printed.count("The database does not answer") == 1 and "The disk is full." in printed and len(reads) == 4
 
 
 @pytest.mark.django_db

@@ -50,8 +50,8 @@ def test_the_page_makes_a_backup_and_restores_it(clone: Path) -> None:
     )
     restore = commands("Restore", "restore")
     assert restore.endswith("restore tiltyard.tar && make up\n")
-    said = typed(clone, "new", restore.replace("make up", "true"))
-    assert "Restored 0 runs, 0 datasets, 1 people, 0 checkpoints" in said
+    printed = typed(clone, "new", restore.replace("make up", "true"))
+    assert "Restored 0 runs, 0 datasets, 1 people, 0 checkpoints" in printed
     assert typed(clone, "new", people) == typed(clone, "old", people) != ""
     assert (clone / "new/identity").read_text() == (clone / "old/identity").read_text()
     # What `make up` does first: nothing is to be migrated, and no person is made a second time.

@@ -83,8 +83,8 @@ def test_a_full_disk_at_the_start_is_a_sentence(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(Up, "_install_signal_handlers", lambda self: None)  # this process keeps its own
     monkeypatch.setattr("webapp.ops.up.os.umask", lambda mask: mask)
     assert Up(UpOptions(data=tmp_path, root=ROOT, port=free_port()), Console()).run() == 1
-    said = capsys.readouterr().out
-    assert "The disk that holds" in said and "Free some space" in said and "Traceback" not in said
+    printed = capsys.readouterr().out
+    assert "The disk that holds" in printed and "Free some space" in printed and "Traceback" not in printed
 
 
 def test_a_disk_that_fails_later_is_a_sentence_too(tmp_path: Path) -> None:
@@ -118,5 +118,5 @@ def test_following_the_demo_waits_for_its_database(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(following, "_first_and_last_reward", lambda run: None)
     monkeypatch.setattr(following, "connection", type("Closed", (), {"close": staticmethod(lambda: None)}))
     following.follow([Ended()], Console())  # type: ignore[list-item]
-    said = capsys.readouterr().out
-    assert said.count("does not answer") == 1 and "reward 0.500" in said
+    printed = capsys.readouterr().out
+    assert printed.count("does not answer") == 1 and "reward 0.500" in printed

@@ -120,7 +120,7 @@ def test_a_call_that_could_not_be_read_is_shown_as_it_was_written(
 
 
 def test_what_is_no_part_of_the_answer_is_shown_as_what_it_is(rollout: Rollout, rita: User, client_for: Make) -> None:
-    said = {
+    message = {
         "role": "assistant",
         "content": "",
         "reasoning": "two <b>and</b> three",
@@ -128,14 +128,14 @@ def test_what_is_no_part_of_the_answer_is_shown_as_what_it_is(rollout: Rollout, 
         "finish": "length",
     }
     turn = Turn.objects.filter(rollout=rollout, number=1)
-    turn.update(messages=[said])
+    turn.update(messages=[message])
     text = page(client_for(rita), rollout)
     assert "two &lt;b&gt;and&lt;/b&gt; three" in text and text.index("data-reasoning") < text.index("data-refusal")
     assert text.count("data-finish") == 1 and "cut off at the limit of tokens" in text and "(empty)" not in text
-    turn.update(messages=[said | {"refusal": None, "finish": "content_filter"}])
+    turn.update(messages=[message | {"refusal": None, "finish": "content_filter"}])
     text = page(client_for(rita), rollout)
     assert "(empty)" in text and "content filter" in text and "data-refusal" not in text
-    turn.update(messages=[said | {"reasoning": "x" * (TEXT_CHARS + 7)}])
+    turn.update(messages=[message | {"reasoning": "x" * (TEXT_CHARS + 7)}])
     assert "7 more characters" in page(client_for(rita), rollout)
 
 

@@ -38,8 +38,8 @@ class Past(NamedTuple):
 
 
 def _demonstration(number: int) -> dict[str, Any]:
-    said = [("user", f"Say hello to guest {number}."), ("assistant", "Hello!")]
-    return {"messages": [{"role": role, "content": text} for role, text in said]}
+    turns = [("user", f"Say hello to guest {number}."), ("assistant", "Hello!")]
+    return {"messages": [{"role": role, "content": text} for role, text in turns]}
 
 
 def _task(number: int) -> dict[str, Any]:

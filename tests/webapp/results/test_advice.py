@@ -56,9 +56,9 @@ def test_tasks_that_hardly_any_rollout_solves_want_easier_ones(ended: Ended) -> 
 
 def test_success_that_still_rises_wants_more_steps(ended: Ended) -> None:
     rising = ended(success=[0.1] * 8 + [0.50, 0.71], health=HELD)
-    said = advised(rising)["longer"]
-    assert said.url == BRANCH and "50%, then 71%" in said.sentence
-    assert "(64 rollouts each, 95%: ± 16.5%)" in said.sentence
+    advice = advised(rising)["longer"]
+    assert advice.url == BRANCH and "50%, then 71%" in advice.sentence
+    assert "(64 rollouts each, 95%: ± 16.5%)" in advice.sentence
     noise = ended(name="n", success=[0.1] * 8 + [0.406, 0.477], health=HELD)
     assert "longer" not in advised(noise), "64 rollouts move by more than this"
     assert "longer" not in advised(rising, branch=""), "nothing to go on from"
@@ -70,8 +70,8 @@ def test_an_end_that_is_worse_than_the_best_step_wants_to_go_back(ended: Ended) 
     run = ended(success=[0.8] * 10 + [0.5] * 10, health={})
     assert "back" not in advised(run), "no checkpoint was kept"
     point = _saved(run, 5)
-    said = advised(run)["back"]
-    assert said.url == f"{BRANCH}&checkpoint={point.pk}&change=slower" and "80%, then 50%" in said.sentence
+    advice = advised(run)["back"]
+    assert advice.url == f"{BRANCH}&checkpoint={point.pk}&change=slower" and "80%, then 50%" in advice.sentence
     near = ended(name="b", success=[0.8] * 10 + [0.75] * 10, health={})
     _saved(near, 5)
     assert "back" not in advised(near)
@@ -96,9 +96,9 @@ def test_without_held_out_tasks_the_model_is_to_be_evaluated(ended: Ended) -> No
 
 def test_failures_of_the_last_steps_are_to_be_read(ended: Ended) -> None:
     run = ended(success=[0.25] * 20, health=HELD)
-    said = advised(run)["failed"]
-    assert said.url.endswith(f"/runs/{run.pk}/rollouts/?outcome=failed&outcome=partly&step_from=19")
-    assert said.sentence.startswith("75% of the last rollouts")
+    advice = advised(run)["failed"]
+    assert advice.url.endswith(f"/runs/{run.pk}/rollouts/?outcome=failed&outcome=partly&step_from=19")
+    assert advice.sentence.startswith("75% of the last rollouts")
 
 
 @pytest.mark.parametrize(
@@ -137,8 +137,8 @@ def test_a_roll_back_goes_before_the_advisory(ended: Ended) -> None:
     before = _saved(run, 2)
     _saved(run, 5)
     found(run, "kl_spike", first=5)
-    said = advised(run)["slower"]
-    assert said.url == f"{BRANCH}&checkpoint={before.pk}&change=slower" and said.label == "Roll back to step 2"
+    advice = advised(run)["slower"]
+    assert advice.url == f"{BRANCH}&checkpoint={before.pk}&change=slower" and advice.label == "Roll back to step 2"
 
 
 def test_ppo_has_no_groups_to_leave_out(ended: Ended) -> None:

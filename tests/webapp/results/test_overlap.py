@@ -105,20 +105,20 @@ def test_every_page_that_shows_the_figure_says_so(
 ) -> None:
     copy = make_dataset([task(n) for n in range(12)], name="exam")
     played(past, evaluation, copy)
-    said = LEARNED.format(seen=12, tasks=12, where="arithmetic@3")
+    message = LEARNED.format(seen=12, tasks=12, where="arithmetic@3")
     client = client_for(bob)
     page = html.unescape(client.get(reverse("run-detail", args=["joust", past.grpo.pk])).content.decode())
     tile = page[page.index('id="ended-held-out"') :]
-    assert "Success on 12 of 12 tasks that it learned from" in tile and said in tile
+    assert "Success on 12 of 12 tasks that it learned from" in tile and message in tile
     assert "Held-out success" not in tile[: tile.index("</dt>")]
-    assert said in client.get(f"/p/joust/models/{past.model.pk}/").content.decode()
-    assert f"exam: {said}. That says little about other tasks." in card_of(past.model)
+    assert message in client.get(f"/p/joust/models/{past.model.pk}/").content.decode()
+    assert f"exam: {message}. That says little about other tasks." in card_of(past.model)
     (score,) = client.get(f"/api/v1/models/{past.model.pk}").json()["scores"]
-    assert (score["trained_on"], score["learned"], score["learned_words"]) == (True, 12, said)
+    assert (score["trained_on"], score["learned"], score["learned_words"]) == (True, 12, message)
     held = client.get(f"/api/v1/runs/{past.grpo.pk}/summary").json()["held_out"]
-    assert (held["trained_on"], held["learned"], held["learned_words"]) == (True, 12, said)
-    assert [line.learned for board in boards(past.model.project) for line in board.lines] == [said]
-    assert said in client.get(reverse("compare", args=["joust"])).content.decode()
+    assert (held["trained_on"], held["learned"], held["learned_words"]) == (True, 12, message)
+    assert [line.learned for board in boards(past.model.project) for line in board.lines] == [message]
+    assert message in client.get(reverse("compare", args=["joust"])).content.decode()
 
 
 def test_a_comparison_and_its_report_mark_who_learned_from_the_tasks(
@@ -126,12 +126,12 @@ def test_a_comparison_and_its_report_mark_who_learned_from_the_tasks(
 ) -> None:
     copy = make_dataset([task(n) for n in range(12)], name="exam")
     mine, base = played(past, evaluation, copy, "mine"), evaluation("base", {0: [0.0], 1: [0.0]}, dataset=copy)
-    said = "mine: " + LEARNED.format(seen=12, tasks=12, where="arithmetic@3") + "."
+    message = "mine: " + LEARNED.format(seen=12, tasks=12, where="arithmetic@3") + "."
     found = client_for(bob).get(f"/api/v1/projects/joust/compare?c={mine.pk}&c={base.pk}").json()
-    assert found["notes"] == [said]
+    assert found["notes"] == [message]
     assert [each["text"].endswith("mine learned from 12 of these 12 tasks.") for each in found["verdicts"]] == [True]
     page = client_for(bob).get(f"/p/joust/compare/?c={mine.pk}&c={base.pk}").content.decode()
-    assert said in page and "mine learned from 12 of these 12 tasks." in page
+    assert message in page and "mine learned from 12 of these 12 tasks." in page
     verdict = Verdict(*_contestants(mine, base), False, "Equal.", None)
     assert (
         _with_overlap(verdict, {mine.pk: Overlap(None, None, ("a@1",))}).text == "Equal. mine learned from these tasks."

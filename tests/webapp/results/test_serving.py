@@ -81,8 +81,8 @@ def test_a_model_of_hugging_face_and_one_that_is_gone(past: Past, project: Proje
 
 
 def _starter(folder: Path) -> None:
-    said = (("user", "What is 2 + 3?"), ("assistant", "5"))
-    build_starter([Row(messages=[Message(role=role, content=text) for role, text in said])], folder, seed=1)
+    turns = (("user", "What is 2 + 3?"), ("assistant", "5"))
+    build_starter([Row(messages=[Message(role=role, content=text) for role, text in turns])], folder, seed=1)
 
 
 def _shown(client: Any, model: RegisteredModel) -> str:

@@ -150,21 +150,21 @@ def test_the_page_with_all_of_it_asks_few_questions(learned: Run, client_for: An
 
 def test_over_the_api_the_same_facts(learned: Run, client_for: Any, bob: Any, rita: Any, charlie: Any) -> None:
     address = f"/api/v1/runs/{learned.pk}/summary"
-    said = client_for(bob).get(address).json()
-    assert [(gain["name"], gain["before"], gain["after"], gain["steps"]) for gain in said["gains"]] == [
+    summary = client_for(bob).get(address).json()
+    assert [(gain["name"], gain["before"], gain["after"], gain["steps"]) for gain in summary["gains"]] == [
         ("rollouts/task_success", pytest.approx(0.2), pytest.approx(0.8), 2),
         ("reward", pytest.approx(0.4), pytest.approx(0.9), 2),
     ]
     point = Checkpoint.objects.get(step=12)
-    assert said["best"] == {
+    assert summary["best"] == {
         "step": 12, "value": 0.75, "metric": "heldout/success", "window": 1,
         "checkpoint": {"id": str(point.pk), "step": 12}, "of": 1, "tries": 40, "low": 0.62, "high": 0.85,
     }  # fmt: skip
-    assert (said["held_out"]["low"], said["held_out"]["high"], said["held_out"]["tasks"]) == (0.62, 0.85, 40)
-    assert said["cost"]["device_seconds"] == pytest.approx(300) and said["cost"]["tokens"] is None
-    assert said["advisories"] == {"open": 2, "worst": {"code": "collapse", "severity": "stop", "title": "Collapse"}}
-    assert said["ended"] and said["model"]["id"] is None and said["model"]["checkpoint"]["step"] == 20
-    assert said["next"][0]["code"] == "slower" and said["next"][0]["url"].startswith("/p/joust/runs/new/?resume=")
+    assert (summary["held_out"]["low"], summary["held_out"]["high"], summary["held_out"]["tasks"]) == (0.62, 0.85, 40)
+    assert summary["cost"]["device_seconds"] == pytest.approx(300) and summary["cost"]["tokens"] is None
+    assert summary["advisories"] == {"open": 2, "worst": {"code": "collapse", "severity": "stop", "title": "Collapse"}}
+    assert summary["ended"] and summary["model"]["id"] is None and summary["model"]["checkpoint"]["step"] == 20
+    assert summary["next"][0]["code"] == "slower" and summary["next"][0]["url"].startswith("/p/joust/runs/new/?resume=")
     assert {each["code"] for each in client_for(rita).get(address).json()["next"]} == {"failed"}
     assert client_for(charlie).get(address).status_code == 404 and Client().get(address).status_code == 401
     assert client_for(bob).post(address).status_code == 405

@@ -159,7 +159,7 @@ def test_code_sees_recorded_rollouts_with_their_rows_and_cases(
     data = make_dataset(lines=rows)
     run = make_run(resolved={"data": {"train": str(data.rows_path)}})
     now = timezone.now()
-    for row, said in ((0, "It is 5."), (1, "It is 5."), (None, "")):
+    for row, text in ((0, "It is 5."), (1, "It is 5."), (None, "")):
         rollout = Rollout.objects.create(
             run=run,
             attempt=1,
@@ -167,12 +167,12 @@ def test_code_sees_recorded_rollouts_with_their_rows_and_cases(
             group=0,
             index=row or 0,
             row=row,
-            status="completed" if said else "excluded",
+            status="completed" if text else "excluded",
             started_at=now,
             finished_at=now,
             seq=1,
         )
-        for number, message in enumerate([*question, {"role": "assistant", "content": said}]):
+        for number, message in enumerate([*question, {"role": "assistant", "content": text}]):
             Turn.objects.create(rollout=rollout, run=run, number=number, messages=[message], seq=1)
     case = RewardCase(
         name="good",

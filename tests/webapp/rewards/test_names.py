@@ -102,11 +102,13 @@ def test_what_cannot_be_added_is_reported(
 def test_cases_speak_of_these_names(project: Project, bob: User, spec: RewardSpec) -> None:
     titles = component_titles(project)
     assert "(polite)" in titles["polite"] and "custom_python" not in titles
-    said = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a, please"}]
-    case = RewardCase(name="kind", messages=said, prompt_length=1, expected={"polite": [1, 1], "regex_match": [1, 1]})
+    messages = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a, please"}]
+    case = RewardCase(
+        name="kind", messages=messages, prompt_length=1, expected={"polite": [1, 1], "regex_match": [1, 1]}
+    )
     reward_case_create(case=case, project=project, user=bob)
     (view,) = cases_under(spec, bob)
     assert view.passed is True
-    case = RewardCase(name="odd", messages=said, prompt_length=1, expected={"nobody": [0, 1]})
+    case = RewardCase(name="odd", messages=messages, prompt_length=1, expected={"nobody": [0, 1]})
     with pytest.raises(ValidationError, match="no reward component"):
         reward_case_create(case=case, project=project, user=bob)

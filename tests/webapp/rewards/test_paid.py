@@ -87,8 +87,8 @@ def test_the_pages_of_a_spec_say_so_in_red(
     paid = make_reward_spec(components=[{"name": "task_success", "weight": 1.0}])
     client = client_for(bob)
     for name in ("reward-detail", "reward-edit"):
-        said = client.get(reverse(name, args=[project.slug, form.pk])).content.decode()
-        assert UNPAID in said and 'data-kind="error" id="paid"' in said
+        page = client.get(reverse(name, args=[project.slug, form.pk])).content.decode()
+        assert UNPAID in page and 'data-kind="error" id="paid"' in page
         assert UNPAID not in client.get(reverse(name, args=[project.slug, paid.pk])).content.decode()
     assert UNPAID not in client.get(reverse("reward-new", args=[project.slug])).content.decode()
 
@@ -107,7 +107,7 @@ def test_the_form_of_a_run_says_so_while_it_is_filled_in(
     for spec, data, reported in ((form.reference, chosen, True), (form.reference, {}, True), ("", chosen, False)):
         options = {"data": data, "environment": seen, "rewards": {"spec": spec}}
         sent = form_of(project, JobConfig.model_validate(options))
-        said = client_for(bob).post(reverse("run-memory", args=[project.slug]), sent).content.decode()
-        assert 'id="reward-paid"' in said and (UNPAID in said) is reported, (spec, data)
+        card = client_for(bob).post(reverse("run-memory", args=[project.slug]), sent).content.decode()
+        assert 'id="reward-paid"' in card and (UNPAID in card) is reported, (spec, data)
     page = client_for(bob).get(reverse("run-new", args=[project.slug])).content.decode()
     assert page.count('id="reward-paid"') == 1

@@ -260,5 +260,5 @@ def test_rollouts_and_runs_of_the_kind_are_named(
     ],
 )
 def test_the_best_reward_follows_from_the_bounds(components: list[Any], best: float | None, why: str) -> None:
-    found, said = best_reward([RewardComponent.model_validate(item) for item in components])
-    assert found == best and (why in said if why else said == "")
+    found, reason = best_reward([RewardComponent.model_validate(item) for item in components])
+    assert found == best and (why in reason if why else reason == "")

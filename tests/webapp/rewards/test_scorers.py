@@ -29,8 +29,8 @@ LONG_S = 60.0
 
 
 def episode(text: str = "It is 4.", **row: Any) -> Episode:
-    said = [Message(role="user", content="What is 2 + 2?"), Message(role="assistant", content=text)]
-    return Episode(messages=said, prompt_length=1, row=row)
+    messages = [Message(role="user", content="What is 2 + 2?"), Message(role="assistant", content=text)]
+    return Episode(messages=messages, prompt_length=1, row=row)
 
 
 def part(name: str, **over: Any) -> RewardComponent:
@@ -76,7 +76,7 @@ def threads() -> Iterator[ThreadPoolExecutor]:
 
 
 def values(answers: Answers) -> list[dict[str, float | None]]:
-    return [{name: said.value for name, said in one.items()} for one in answers]
+    return [{name: answer.value for name, answer in one.items()} for one in answers]
 
 
 def runs(scorers: Watched, count: int = 1) -> Child:
@@ -106,9 +106,9 @@ def test_each_component_says_its_value_its_words_or_why_not(scorers: Watched) ->
 
 def test_a_value_whose_weight_takes_it_out_of_bounds_is_missing_where_it_is_weighed(scorers: Watched) -> None:
     heavy = part("task_success", weight=100.0)
-    said = Episode(messages=episode().messages, prompt_length=1, env_reward=1e5)
-    (raw,) = scorers.ask("a", [Asked(episode=said, components=[heavy])], LONG_S)
-    (weighed,) = scorers.ask("a", [Asked(episode=said, components=[heavy], weighed=True)], LONG_S)
+    other = Episode(messages=episode().messages, prompt_length=1, env_reward=1e5)
+    (raw,) = scorers.ask("a", [Asked(episode=other, components=[heavy])], LONG_S)
+    (weighed,) = scorers.ask("a", [Asked(episode=other, components=[heavy], weighed=True)], LONG_S)
     assert raw["task_success"].value == 1e5 and weighed["task_success"].value is None
     assert "weighted sum" in str(weighed["task_success"].why)
 
@@ -134,10 +134,10 @@ def test_one_more_than_runs_is_kept_loaded(scorers: Watched, threads: ThreadPool
 
 
 def test_a_job_that_is_late_is_killed_and_keeps_what_was_said(scorers: Watched) -> None:
-    (said,) = scorers.ask("a", [HANGS], 1.5)
-    assert said["first"].value == 1.0
-    assert (said["slow29"].value, said["slow29"].code) == (None, "reward_timeout")
-    assert str(said["slow29"].why) == "Scoring took longer than 1.5 seconds."
+    (answer,) = scorers.ask("a", [HANGS], 1.5)
+    assert answer["first"].value == 1.0
+    assert (answer["slow29"].value, answer["slow29"].code) == (None, "reward_timeout")
+    assert str(answer["slow29"].why) == "Scoring took longer than 1.5 seconds."
     killed = scorers.used[0].pid
     assert is_gone(killed), "nothing is left running without an asker"
     assert values(scorers.ask("a", [SHORT], LONG_S)) == [{"four": 1.0, "five": 0.0}]
@@ -149,9 +149,9 @@ def test_a_killed_process_names_its_end_and_another_takes_its_place(
 ) -> None:
     asked = threads.submit(scorers.ask, "a", [HANGS], LONG_S)
     os.kill(runs(scorers).pid, signal.SIGKILL)
-    (said,) = asked.result(LONG_S)
-    assert (said["slow29"].value, said["slow29"].code) == (None, "scorer_died")
-    assert str(said["slow29"].why) == "The scoring process ended (SIGKILL); a new one replaces it."
+    (answer,) = asked.result(LONG_S)
+    assert (answer["slow29"].value, answer["slow29"].code) == (None, "scorer_died")
+    assert str(answer["slow29"].why) == "The scoring process ended (SIGKILL); a new one replaces it."
     assert values(scorers.ask("a", [SHORT], LONG_S)) == [{"four": 1.0, "five": 0.0}]
 
 
@@ -166,15 +166,15 @@ def test_one_that_was_killed_while_it_waited_costs_no_asker_anything(scorers: Wa
 def test_one_that_has_too_little_memory_ends_alone(scorers: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scorers_module, "MEMORY_BYTES", 400 << 20)
     large = Asked(episode=episode(text="z" * (150 << 20)), components=[pattern("four", "4")])
-    (said,) = scorers.ask("a", [large], LONG_S)
-    assert (said["four"].value, said["four"].code) == (None, "scorer_died")
+    (answer,) = scorers.ask("a", [large], LONG_S)
+    assert (answer["four"].value, answer["four"].code) == (None, "scorer_died")
     assert values(scorers.ask("a", [SHORT], LONG_S)) == [{"four": 1.0, "five": 0.0}]
 
 
 def test_a_server_that_can_start_none_says_so(scorers: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.executable", "/nonexistent/python")
-    (said,) = scorers.ask("a", [SHORT], LONG_S)
-    assert said["four"].code == "scorer_died" and "could be started on this server" in str(said["four"].why)
+    (answer,) = scorers.ask("a", [SHORT], LONG_S)
+    assert answer["four"].code == "scorer_died" and "could be started on this server" in str(answer["four"].why)
 
 
 def test_rows_that_are_nested_too_deeply_are_refused_and_deep_ones_are_not(scorers: Watched) -> None:
@@ -185,8 +185,8 @@ def test_rows_that_are_nested_too_deeply_are_refused_and_deep_ones_are_not(score
     assert deep["four"].value == 1.0
     endless: list[Any] = []
     endless.append(endless)
-    (said,) = scorers.ask("a", [Asked(episode=episode(row=endless), components=[pattern("four", "4")])], LONG_S)
-    assert str(said["four"].why) == "This JSON is nested too deeply."
+    (answer,) = scorers.ask("a", [Asked(episode=episode(row=endless), components=[pattern("four", "4")])], LONG_S)
+    assert str(answer["four"].why) == "This JSON is nested too deeply."
 
 
 def test_a_stranger_is_answered_while_one_person_fills_the_line(scorers: Watched, threads: ThreadPoolExecutor) -> None:

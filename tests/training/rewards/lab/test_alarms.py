@@ -118,16 +118,18 @@ def test_progress_over_reached_turns_pays_for_being_cut_and_over_all_turns_does_
 # --- ToolBench --------------------------------------------------------------------------------------------------------
 def toolbench_episode(rng: random.Random, *, solved: bool) -> Episode:
     """Two searches and an answer, of any length, as the text form has it."""
-    said: list[Message] = []
+    messages: list[Message] = []
     for _turn in range(2):
         bad = not solved and rng.random() < 0.7
         thought = "Thought: " + "let me think. " * rng.randint(1, 60)
-        said += [
+        messages += [
             says(f'{thought}\nAction: search\nAction Input: {{"q": "{rng.random()}"}}'),
             user(f'Observation: {{"error": "{"failed" if bad else ""}", "response": "x"}}'),
         ]
     kind = '{"return_type": "give_answer", "final_answer": "a"}' if solved else '{"return_type": "give_up_and_restart"}'
-    return played("q", *said, says(f"Thought: done\nAction: Finish\nAction Input: {kind}"), env_reward=float(solved))
+    return played(
+        "q", *messages, says(f"Thought: done\nAction: Finish\nAction Input: {kind}"), env_reward=float(solved)
+    )
 
 
 def test_a_bonus_for_each_token_outweighs_the_outcome_and_grows_with_length(tmp_path: Path) -> None:
@@ -207,10 +209,12 @@ def test_what_the_outcome_makes_of_answers_that_are_known(tmp_path: Path) -> Non
 
 
 def test_notes_about_the_spec_and_the_groups(tmp_path: Path) -> None:
-    def said(text: str, **over: Any) -> Episode:
+    def answered(text: str, **over: Any) -> Episode:
         return played("q", says(text), **over)
 
-    groups = [[said("a" * (5 + 9 * index), env_reward=float(group % 2)) for index in range(3)] for group in range(6)]
+    groups = [
+        [answered("a" * (5 + 9 * index), env_reward=float(group % 2)) for index in range(3)] for group in range(6)
+    ]
     flat = found(tmp_path / "a", groups, spec(task_success=0.5, coherence=0.2))
     assert set(flat) == {"zero_variance", "constant_component", "ceiling_below_one"}
     assert flat["zero_variance"].severity == "stop" and flat["zero_variance"].figures == {"cases": 6, "groups": 6}
@@ -227,7 +231,7 @@ def test_notes_about_the_spec_and_the_groups(tmp_path: Path) -> None:
     )
     assert phantom["phantom_groups"].figures == {"cases": 6, "groups": 6} and "zero_variance" not in phantom
     assert "grows_with_length" not in phantom  # it does, by a tenth of what success is worth
-    unjudged = [[said(f"{index}") for index in range(3)] for _group in range(4)]
+    unjudged = [[answered(f"{index}") for index in range(3)] for _group in range(4)]
     judged = found(tmp_path / "c", unjudged, spec(coherence=1, judge=1))
     assert judged["judge_missing"].component == "judge" and judged["judge_missing"].figures == {"missing": 12}
     assert found(tmp_path / "d", unjudged, spec(final_answer=1))["outcome_missing"].figures["missing"] == 12
@@ -249,7 +253,7 @@ def test_every_alarm_has_words() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "facts"),
+    ("messages", "facts"),
     [
         ([says("", "ls"), says("", "ls"), says("", "cd"), says("done")], (3, 2)),
         (
@@ -262,8 +266,8 @@ def test_every_alarm_has_words() -> None:
         ([says("Yes."), says("Yes.")], (0, 0)),
     ],
 )
-def test_repeated_calls_are_counted_in_every_speech(said: list[Message], facts: tuple[int, int]) -> None:
-    seen = behaviour_of(played("q", *said))
+def test_repeated_calls_are_counted_in_every_speech(messages: list[Message], facts: tuple[int, int]) -> None:
+    seen = behaviour_of(played("q", *messages))
     assert (seen.actions, seen.repeats) == facts
 
 

@@ -36,9 +36,9 @@ SPEC = [
 Said = list[float | None]
 
 
-def made(folder: Path, said: list[Said | None], size: int, dead: frozenset[int] = frozenset()) -> Table:
+def made(folder: Path, rewards_of_turns: list[Said | None], size: int, dead: frozenset[int] = frozenset()) -> Table:
     with SetWriter(folder) as writer:
-        for place, rewards in enumerate(said):
+        for place, rewards in enumerate(rewards_of_turns):
             group, index = divmod(place, size)
             error = "The server died." if place in dead else ""
             where = {"step": group // 2, "group": group % 2, "index": index, "error": error}
@@ -56,31 +56,36 @@ def under(table: Table, values: dict[str, list[float]], spec: list[RewardCompone
 @pytest.mark.parametrize("discount", [1.0, 0.0])
 def test_columns_are_the_rollouts_own(tmp_path: Path, scale: Scale, discount: float) -> None:
     draw, size = random.Random(7), 5
-    said: list[Said | None] = []
+    rewards_of_turns: list[Said | None] = []
     for _ in range(40):
         turns = draw.randrange(0, 5)
         row: Said = [draw.choice([None, None, 0.25]), *(draw.choice([None, 0.5, -2.0, 1.5]) for _ in range(turns))]
-        said.append(None if draw.random() < 0.1 else row)
+        rewards_of_turns.append(None if draw.random() < 0.1 else row)
     dead = frozenset({3, 11, 12})
-    table = made(tmp_path, said, size, dead)
-    values = {"paid": [draw.uniform(-1, 1) for _ in said], "shape": [draw.random() for _ in said]}
+    table = made(tmp_path, rewards_of_turns, size, dead)
+    values = {
+        "paid": [draw.uniform(-1, 1) for _ in rewards_of_turns],
+        "shape": [draw.random() for _ in rewards_of_turns],
+    }
     found = under(table, values, SPEC)
     advantage = advantages(table, found, "sum_then_normalize", scale)
     turns_found = turns_of(table, found)
     assert turns_found is not None
     credit = turn_advantages(table, found, turns_found, advantage, scale, discount)
     wanted: list[tuple[int, int, float]] = []
-    parts = [{name: column[place] for name, column in values.items()} for place in range(len(said))]
+    parts = [{name: column[place] for name, column in values.items()} for place in range(len(rewards_of_turns))]
     rewards = [
         None if place in dead else total_of(terms_of(parts[place], SPEC, place // size // 2), SPEC)
-        for place in range(len(said))
+        for place in range(len(rewards_of_turns))
     ]
-    for start in range(0, len(said), size):
+    for start in range(0, len(rewards_of_turns), size):
         members, step = range(start, start + size), start // size // 2
         gains = [
             None
-            if place in dead or said[place] is None
-            else gains_of(said[place] or [], len(said[place] or []) - 1, SPEC, parts[place], step)
+            if place in dead or rewards_of_turns[place] is None
+            else gains_of(
+                rewards_of_turns[place] or [], len(rewards_of_turns[place] or []) - 1, SPEC, parts[place], step
+            )
             for place in members
         ]
         group = rewards[start : start + size]

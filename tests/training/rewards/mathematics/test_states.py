@@ -85,8 +85,8 @@ def test_only_the_end_of_a_long_text_is_read() -> None:
 
 def test_the_component_takes_any_answer_of_a_list_and_says_nothing_without_one() -> None:
     params = MatchParams(truth_field="gold")
-    said = played("q", says("The answer is 1/2."), row={"gold": ["7", 0.5]})
-    assert math_answer(said, params) == 1.0
+    right = played("q", says("The answer is 1/2."), row={"gold": ["7", 0.5]})
+    assert math_answer(right, params) == 1.0
     assert math_answer(played("q", says("x"), row={}), params) is None
     assert math_answer(played("q", says("1"), row={"gold": True}), params) is None
     assert (

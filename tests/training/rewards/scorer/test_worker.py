@@ -60,8 +60,10 @@ def test_words_that_cannot_be_looked_for_are_a_fault_of_their_component(monkeypa
     component = Component("broken", "", "", lambda _episode, _params: 1.0, spans=broken)  # type: ignore[arg-type]
     monkeypatch.setitem(COMPONENTS, "broken", component)
     item = RewardComponent(name="broken", weight=1)
-    said = answer_of(item, Asked(episode=EPISODE, components=[item], spans=3))
-    assert (said.code, said.value) == ("reward_fault", None) and "looking for the words of `broken`" in str(said.why)
+    answer = answer_of(item, Asked(episode=EPISODE, components=[item], spans=3))
+    assert (answer.code, answer.value) == ("reward_fault", None) and "looking for the words of `broken`" in str(
+        answer.why
+    )
     assert answer_of(item, Asked(episode=EPISODE, components=[item])).value == 1.0
 
 
@@ -87,6 +89,6 @@ def test_the_wire_keeps_what_json_of_others_would_lose() -> None:
 
 
 def test_it_loads_neither_the_web_nor_the_libraries_of_models() -> None:
-    said = "import sys, training.rewards.scorer.worker; print(*sorted({m.partition('.')[0] for m in sys.modules}))"
-    done = subprocess.run([sys.executable, "-c", said], cwd=ROOT, capture_output=True, text=True, check=True)
+    program = "import sys, training.rewards.scorer.worker; print(*sorted({m.partition('.')[0] for m in sys.modules}))"
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
     assert not {"django", "webapp", "celery", "torch", "transformers", "numpy"} & set(done.stdout.split())

@@ -34,10 +34,10 @@ def bfcl(make_dataset: Callable[..., Any], evaluation: Callable[..., Run]) -> Ca
             for name in verdicts
         ]
         data = make_dataset(lines, name="entries")
-        tries = {n: [None if said is None else float(not said)] for n, said in enumerate(verdicts.values())}
+        tries = {n: [None if error is None else float(not error)] for n, error in enumerate(verdicts.values())}
         run = evaluation("exam", tries, dataset=data)
-        for n, said in enumerate(verdicts.values()):
-            parts = {"bfcl_valid": float(not said)} | ({f"bfcl_error/{said}": 1.0} if said else {})
+        for n, error in enumerate(verdicts.values()):
+            parts = {"bfcl_valid": float(not error)} | ({f"bfcl_error/{error}": 1.0} if error else {})
             Rollout.objects.filter(run=run, row=n).exclude(status="excluded").update(env_parts=parts)
         return run
 
@@ -147,18 +147,18 @@ def test_the_goldens_as_an_evaluation_give_the_official_checkers_score_file(
     rows = [json.loads(line) for line in GOLDENS.read_text(encoding="utf-8").splitlines()]
     for policy in sorted({row["policy"] for row in rows}):
         chosen = {row["id"]: row for row in rows if row["policy"] == policy}
-        said, oracle = {}, {}
+        errors_of, oracle = {}, {}
         for name, row in chosen.items():
             seen, turns, forced = replayed(row)
             errors = [key.removeprefix("bfcl_error/") for key in seen.reward_parts if key.startswith("bfcl_error/")]
-            said[name] = errors[0] if errors else ""
+            errors_of[name] = errors[0] if errors else ""
             oracle[name] = "force_terminated" if forced else official(name, turns, f"files_{policy}")
         Rollout.objects.all().delete()
         Run.objects.all().delete()
         from webapp.datasets.models import Dataset
 
         Dataset.objects.filter(name="entries").delete()
-        files = score_files(client_for(rita), bfcl(said))
+        files = score_files(client_for(rita), bfcl(errors_of))
         for split in SPLITS:
             names = [name for name in chosen if name.startswith(f"multi_turn_{split}_")]
             if not names:

@@ -285,13 +285,13 @@ def test_contestants_lead_to_their_pages_and_the_marked_are_marked(
 
 
 def test_no_contestant_plays_that_is_not_offered(suite: SuiteVersion, client_for: Any, alice: Any) -> None:
-    for wrong, said in (
+    for wrong, message in (
         ("model:gone", "there is no model “gone”"),
         ("policy:cheat", "Choose who plays."),
         ("", "Choose"),
     ):
         page = client_for(alice).post(url(suite, "suite-evaluate"), {"contestant": wrong}, follow=True)
-        assert said in page.content.decode() and not Run.objects.exists()
+        assert message in page.content.decode() and not Run.objects.exists()
 
 
 def test_the_page_says_who_is_first_and_links_to_the_comparison(

@@ -60,13 +60,13 @@ def test_the_two_sides_show_the_right_episodes(
         query = f"?ballot={ballot.pk}"
         page = dense(client_for(user).get(reverse("vote", args=["joust", made.pk]) + query).content.decode())
         left, right = (page.index(f'class="ballot-turn" data-side="{side}"') for side in ("left", "right"))
-        said = {"left": page[left:right], "right": page[right:]}
+        sides = {"left": page[left:right], "right": page[right:]}
         first = "left" if first_left(made, ballot, user) else "right"
-        assert "given up" in said[first] and "solved" not in said[first].split("ballot-bar")[0]
+        assert "given up" in sides[first] and "solved" not in sides[first].split("ballot-bar")[0]
         assert page.count("task 1") == 2, "what both were given is shown once, and as the summary"
-    for left_first, said in ((True, ["given up", "solved"]), (False, ["solved", "given up"])):
+    for left_first, sides in ((True, ["given up", "solved"]), (False, ["solved", "given up"])):
         ((messages, same),) = shown(ballot, left_first=left_first).rows
-        assert [side[0]["content"] for side in messages] == said and not same
+        assert [side[0]["content"] for side in messages] == sides and not same
 
 
 def test_votes_come_in_through_the_page(

@@ -125,7 +125,7 @@ def test_the_page_says_every_figure_with_its_n(
 ) -> None:
     page = client_for(alice).get(reverse("vote-round", args=["joust", voted.pk])).content.decode()
     text = re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", page))
-    for said in (
+    for sentence in (
         "votes: 15 · people: 3 · ballots: 6",
         "Of all votes 13.3% are ties and 13.3% are “both bad”.",
         "of 11 decided votes",
@@ -133,7 +133,7 @@ def test_the_page_says_every_figure_with_its_n(
         "over 6 ballots with at least two votes; two people gave the same answer in 66.7% of the cases.",
         "rita 3 of 6",
     ):
-        assert said in text, said
+        assert sentence in text, sentence
     row = re.search(r'<tr id="agrees-reward">.*?</tr>', page, re.S)
     assert row and "66.7%" in row[0] and ">3<" in re.sub(r"\s", "", row[0])
     runs = [item.run_id for item in voted.contestants.all()]

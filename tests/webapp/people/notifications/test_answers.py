@@ -132,7 +132,7 @@ def test_the_request_is_a_post_of_json_under_our_name(service: Service, make_cha
 
 
 @pytest.mark.parametrize(
-    "said",
+    "body",
     [
         '{"status":404,"path":"/services/T0/S3cretS3cret"}',
         '{"path":"\\/services\\/T0\\/S3cretS3cret"}',
@@ -143,10 +143,10 @@ def test_the_request_is_a_post_of_json_under_our_name(service: Service, make_cha
     ],
 )
 def test_a_part_of_the_address_that_a_server_repeats_is_not_shown(
-    service: Service, make_channel: Callable[..., Channel], said: str
+    service: Service, make_channel: Callable[..., Channel], body: str
 ) -> None:
     """Anyone who knows the path of a webhook may post there, and frameworks repeat it in their 404."""
     channel = make_channel("json", url=service.url("/services/T0/S3cretS3cret?access_token=s3cret-in-url"))
-    service.say((404, {}, said))
+    service.say((404, {}, body))
     message = str(channel_test(channel).told)
     assert "…" in message and "S3cret" not in message and "in-url" not in message, message

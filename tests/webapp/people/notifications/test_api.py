@@ -88,8 +88,8 @@ def test_channels_are_made_tried_and_deleted_and_never_show_their_address(
     }
     assert ask(alice, "post", f"channels/{channel['id']}/test").json() == {"ok": True, "text": "Delivered."}
     service.say((401, {}, "who?"))
-    said = "The server refuses us (HTTP 401); check the address and the secret. It said: who?"
-    assert ask(alice, "post", f"channels/{channel['id']}/test").json() == {"ok": False, "text": said}
+    message = "The server refuses us (HTTP 401); check the address and the secret. It said: who?"
+    assert ask(alice, "post", f"channels/{channel['id']}/test").json() == {"ok": False, "text": message}
     assert ask(bob, "post", f"channels/{channel['id']}/test").status_code == 403
     assert ask(alice, "delete", f"channels/{channel['id']}", role="editor").status_code == 403
     assert ask(alice, "post", f"channels/{channel['id']}/resume").json() == {"sent": 0}

@@ -104,7 +104,7 @@ def test_a_channel_without_a_secret_moves_freely_and_can_get_one(
 
 
 @pytest.mark.parametrize(
-    ("field", "wrong", "said"),
+    ("field", "wrong", "message"),
     [
         ("url", {"url": "http://10.0.0.1/hook"}, "TILTYARD_OUTBOUND_ALLOW"),
         ("url", {"url": "http://8.8.8.8/a b"}, "without spaces or #"),
@@ -122,14 +122,14 @@ def test_what_cannot_be_changes_nothing_and_the_form_says_why(
     make_channel: Callable[..., Channel],
     field: str,
     wrong: dict[str, Any],
-    said: str,
+    message: str,
 ) -> None:
     make_channel(name="taken")
     channel = make_channel("json", name="ops", secret="k3y")
     before = kept(channel)
     answer = client_for(alice).post(PAGE.format(channel.pk), form(channel, **wrong))
     assert answer.status_code == 422 and kept(channel) == before
-    assert any(said in error for error in answer.context["form"].errors[field]), answer.context["form"].errors
+    assert any(message in error for error in answer.context["form"].errors[field]), answer.context["form"].errors
     assert "k3y" not in answer.content.decode()
 
 

@@ -82,7 +82,7 @@ def test_no_mail_to_people_who_cannot_or_do_not_want_it(
 
 
 @pytest.mark.parametrize(
-    ("error", "state", "said"),
+    ("error", "state", "message"),
     [
         (smtplib.SMTPRecipientsRefused({"bob@example.org": (550, b"no such user")}), "failed", "no such user"),
         (smtplib.SMTPRecipientsRefused({"bob@example.org": (450, b"greylisted")}), "waiting", "greylisted"),
@@ -98,14 +98,14 @@ def test_what_a_mail_server_answers_decides_whether_it_is_tried_again(
     monkeypatch: pytest.MonkeyPatch,
     error: Exception,
     state: str,
-    said: str,
+    message: str,
 ) -> None:
     refuse(monkeypatch, error)
     happened()
     work_off()
     delivery = Delivery.objects.get()
     assert (delivery.state, delivery.attempts) == (state, 1)
-    assert said in in_words(delivery.told)
+    assert message in in_words(delivery.told)
 
 
 def test_a_test_mail_is_sent_by_a_worker_and_its_outcome_is_shown(

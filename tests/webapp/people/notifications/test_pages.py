@@ -221,7 +221,7 @@ def test_an_owner_adds_tries_and_deletes_a_channel(
 
 
 @pytest.mark.parametrize(
-    ("field", "wrong", "said"),
+    ("field", "wrong", "message"),
     [
         ("url", {"url": "http://10.0.0.1/hook"}, "TILTYARD_OUTBOUND_ALLOW"),
         ("url", {"url": "http://169.254.169.254/latest"}, "which is never allowed"),
@@ -245,11 +245,11 @@ def test_a_channel_that_cannot_be_is_not_made_and_the_form_says_why(
     service: Service,
     field: str,
     wrong: dict[str, Any],
-    said: str,
+    message: str,
 ) -> None:
     answer = client_for(alice).post(CHANNELS, form(service) | wrong)
     assert (answer.status_code, Channel.objects.count()) == (422, 0)
-    assert any(said in error for error in answer.context["form"].errors[field]), answer.context["form"].errors
+    assert any(message in error for error in answer.context["form"].errors[field]), answer.context["form"].errors
     assert "k3y" not in answer.content.decode()
 
 

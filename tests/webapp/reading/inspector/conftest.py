@@ -63,8 +63,8 @@ def played(make_run: Callable[..., Run]) -> Played:
             policy_step=step - 1,
             characters=len(TEXTS.get(name, "")), started_at=BEGAN + timedelta(seconds=number), seq=number + 1, **fields,
         )  # fmt: skip
-        said = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": f"the question of {name}"}]
-        turns = [said, [{"role": "assistant", "content": TEXTS.get(name, "Nothing to say.")}]]
+        talk = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": f"the question of {name}"}]
+        turns = [talk, [{"role": "assistant", "content": TEXTS.get(name, "Nothing to say.")}]]
         for place, messages in enumerate(turns):
             words = numbers_of(run.pk, messages)
             Turn.objects.create(rollout=row, run=run, number=place, messages=messages, words=words, seq=number + 1)

@@ -16,7 +16,7 @@ def read(query: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("query", "said"),
+    ("query", "written"),
     [
         ("", ""),
         ("q=+9+*+5++", "q=9+%2A+5"),
@@ -31,8 +31,8 @@ def read(query: str) -> str:
         ("sort=-step", ""),
     ],
 )
-def test_an_address_is_read_and_written_in_one_order(query: str, said: str) -> None:
-    assert read(query) == said and read(said) == said
+def test_an_address_is_read_and_written_in_one_order(query: str, written: str) -> None:
+    assert read(query) == written and read(written) == written
     assert not filters_of(QueryDict(query)).problems
 
 

@@ -129,11 +129,11 @@ def test_what_was_looked_for_is_marked_in_its_turn(played: Played, rita: User, c
 
 
 def test_turns_that_are_not_indexed_yet_are_mentioned(played: Played, rita: User, client_for: ClientFor) -> None:
-    said = "still being indexed"
-    assert said not in text_of(client_for(rita), address(played.run, "q=9+*+5"))
+    note = "still being indexed"
+    assert note not in text_of(client_for(rita), address(played.run, "q=9+*+5"))
     Turn.objects.filter(rollout=played.rows["right"]).update(words=None)
     page = text_of(client_for(rita), address(played.run, "q=9+*+5"))
-    assert said in page and page.count("<mark>") == 1
+    assert note in page and page.count("<mark>") == 1
 
 
 def test_an_empty_view_says_which_filter_to_clear(played: Played, rita: User, client_for: ClientFor) -> None:

@@ -63,8 +63,8 @@ def test_demonstrations_have_their_conversation_tools_and_origin(
     fresh = rollout_id(run.pk, 1, "r1")
     Turn.objects.filter(rollout=row).delete()
     Rollout.objects.filter(pk=row.pk).update(id=fresh)
-    for number, (role, said) in enumerate((("user", "9 * 5?"), ("assistant", "45"))):
-        message = {"role": role, "content": said}
+    for number, (role, text) in enumerate((("user", "9 * 5?"), ("assistant", "45"))):
+        message = {"role": role, "content": text}
         Turn.objects.create(rollout_id=fresh, run=run, number=number, messages=[message], seq=1)
     journal(
         attempt_dir(run.pk, 1),
@@ -104,8 +104,8 @@ def test_tasks_are_the_rows_that_were_played_each_once(
     made = Dataset.objects.exclude(pk=source.pk).get()
     done(made)
     made.refresh_from_db()
-    said = [json.loads(line)["messages"][0]["content"] for line in made.rows_path.read_text().splitlines()]
-    assert said == ["task 0", "task 1"]  # the held-out one is not among them
+    questions = [json.loads(line)["messages"][0]["content"] for line in made.rows_path.read_text().splitlines()]
+    assert questions == ["task 0", "task 1"]  # the held-out one is not among them
     assert made.lineage["parents"] == [
         {"id": str(source.pk), "reference": source.reference, "sha256": source.sha256, "rows": source.rows, "taken": 2}
     ]
@@ -151,8 +151,8 @@ def test_cases_expect_the_reward_that_was_given(
     assert [message["role"] for message in wrong.messages] == ["system", "user", "assistant"]
     assert (wrong.prompt_length, wrong.truncated, cases[1].truncated) == (2, False, True)
     place = {"run": str(played.run.pk), "run_name": "night", "step": 1, "group": 0, "index": 1}
-    said = {"rollout": str(played.rows["wrong"].pk), "view": "Outcome: failed, excluded"}
-    assert wrong.origin == place | said
+    source = {"rollout": str(played.rows["wrong"].pk), "view": "Outcome: failed, excluded"}
+    assert wrong.origin == place | source
     spec = make_reward_spec()
     address = reverse("reward-detail", args=["joust", spec.pk])
     page = dense(client_for(bob).get(address).content.decode())

@@ -57,13 +57,13 @@ async def record(url: str, row: dict[str, Any], seed: int, talk: Sequence[Said])
     first = await session.reset(ResetRequest(task=row, seed=seed, episode_id="recorded"))
     turns: list[Any] = [(opening(prompt, first), "")]
     reward = None
-    for number, said in enumerate(talk):
-        message = said.message(number)
+    for number, spoken in enumerate(talk):
+        message = spoken.message(number)
         request = StepRequest(
-            message=message.content, tool_calls=message.tool_calls or [], parse_error=said.parse_error
+            message=message.content, tool_calls=message.tool_calls or [], parse_error=spoken.parse_error
         )
         answer = await session.step(request)
-        turns.append(([message], said.parse_error or ""))
+        turns.append(([message], spoken.parse_error or ""))
         if added := heard(answer):
             turns.append((added, ""))
         reward = answer.reward if answer.reward is not None else reward

@@ -152,7 +152,7 @@ def test_it_becomes_a_demonstration_or_a_pair(branch: Branch, bob: User, client_
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"reward": None}, "one of them is missing"),
         ({"reward": 0.8}, "the same reward"),
@@ -160,11 +160,11 @@ def test_it_becomes_a_demonstration_or_a_pair(branch: Branch, bob: User, client_
     ],
 )
 def test_what_is_no_pair_says_why(
-    change: dict[str, Any], said: str, branch: Branch, bob: User, client_for: Make
+    change: dict[str, Any], message: str, branch: Branch, bob: User, client_for: Make
 ) -> None:
     Branch.objects.update(**change)
     answer = save(client_for(bob), branch, kind="pair", name="pairs")
-    assert answer.status_code == 422 and said in answer.content.decode() and not Dataset.objects.filter(name="pairs")
+    assert answer.status_code == 422 and message in answer.content.decode() and not Dataset.objects.filter(name="pairs")
 
 
 def test_a_branch_that_says_the_same_is_no_pair(branch: Branch, bob: User, client_for: Make) -> None:

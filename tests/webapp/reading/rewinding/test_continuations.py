@@ -261,7 +261,7 @@ def test_the_model_of_the_run_is_the_default_choice(
 
 
 @pytest.mark.parametrize(
-    ("form", "said"),
+    ("form", "message"),
     [
         ({"contestant": ""}, "contestant"),
         ({"contestant": "nobody"}, "Choose who plays"),
@@ -273,11 +273,11 @@ def test_the_model_of_the_run_is_the_default_choice(
     ],
 )
 def test_a_wrong_form_says_why_and_makes_nothing(
-    form: dict[str, str], said: str, played: Make, gpt: Stub, bob: User, client_for: Make
+    form: dict[str, str], message: str, played: Make, gpt: Stub, bob: User, client_for: Make
 ) -> None:
     whole = {"contestant": "endpoint:gpt", "turn": "1", "times": "1", "temperature": ""} | form
     answer = client_for(bob).post(f"/p/joust/rollouts/{played().pk}/branches/continue/", whole)
-    assert answer.status_code == 422 and said in answer.content.decode()
+    assert answer.status_code == 422 and message in answer.content.decode()
     assert not Continuation.objects.exists() and not Run.objects.filter(kind="evaluate").exists()
 
 

@@ -64,16 +64,16 @@ def test_the_page_shows_what_came_of_it(played: Make, bob: User, rita: User, cha
 
 
 @pytest.mark.parametrize(
-    ("form", "said"),
+    ("form", "message"),
     [
         ({"turn": "1"}, "Choose who continues"),
         ({"turn": "", "policy": "beg"}, "Say from which turn"),
         ({"turn": "9", "policy": "beg"}, "turns 1 to 4"),
     ],
 )
-def test_a_wrong_form_says_why(form: dict[str, str], said: str, played: Make, bob: User, client_for: Make) -> None:
+def test_a_wrong_form_says_why(form: dict[str, str], message: str, played: Make, bob: User, client_for: Make) -> None:
     answer = client_for(bob).post(f"/p/joust/rollouts/{played().pk}/branches/new/", form)
-    assert answer.status_code == 422 and said in answer.content.decode()
+    assert answer.status_code == 422 and message in answer.content.decode()
 
 
 def test_an_environment_that_is_away_keeps_nothing(

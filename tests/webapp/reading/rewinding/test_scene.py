@@ -33,7 +33,7 @@ def test_it_has_the_row_the_seed_and_every_turn_with_its_answer(
     assert scene.environment == environment and scene.origin == "dataset:products@1#5" and scene.step == STEP
     assert [part.name for part in scene.components] == ["task_success", "tool_necessity"]
     turns = scene.recording.turns
-    assert [taken.said.content for taken in turns] == [said.text for said in TALK]
+    assert [taken.said.content for taken in turns] == [each.text for each in TALK]
     assert [taken.parse_error for taken in turns] == [None, "The tool call is not valid JSON.", None, None]
     assert [len(taken.answer) for taken in turns] == [1, 1, 1, 0] and turns[2].answer[0].content == "20"
     assert scene.recording.first[-1].content == "What is 4 * 5?" == scene.recording.prompt[-1].content
@@ -81,7 +81,7 @@ def _alone(rollout: Rollout, tasks: Dataset) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         (_forget_dataset, "row that this rollout played is gone"),
         (_forget_environment, "“arithmetic” is not registered"),
@@ -91,12 +91,12 @@ def _alone(rollout: Rollout, tasks: Dataset) -> None:
     ],
 )
 def test_what_cannot_be_played_again_says_why(
-    change: Callable[[Rollout, Dataset], None], said: str, played: Make, tasks: Dataset
+    change: Callable[[Rollout, Dataset], None], message: str, played: Make, tasks: Dataset
 ) -> None:
     rollout = played()
     scene_of(rollout)
     change(rollout, tasks)
-    with pytest.raises(ValidationError, match=said):
+    with pytest.raises(ValidationError, match=message):
         scene_of(Rollout.objects.select_related("run").get(pk=rollout.pk))
 
 

@@ -66,10 +66,13 @@ def _rollout(run: Run, step: int, group: int, index: int, attempt: int = 1) -> R
         started_at=timezone.now(),
         seq=1,
     )
-    said = str(row + 1) if index == 0 else f"It is {row + 5}"
-    messages = [ROWS[row]["messages"], [{"role": "assistant", "content": said}]][: 1 if index == 2 else 2]
+    answer = str(row + 1) if index == 0 else f"It is {row + 5}"
+    messages = [ROWS[row]["messages"], [{"role": "assistant", "content": answer}]][: 1 if index == 2 else 2]
     Turn.objects.bulk_create(
-        [Turn(rollout=rollout, run=run, number=number, messages=said, seq=1) for number, said in enumerate(messages)]
+        [
+            Turn(rollout=rollout, run=run, number=number, messages=answer, seq=1)
+            for number, answer in enumerate(messages)
+        ]
     )
     return rollout
 

@@ -130,14 +130,16 @@ def test_why_a_value_is_missing_is_shown_in_the_readers_language(
     made = built(kind="run", run=recorded_run(steps=1))
     spec = [{"name": "bfcl_task_success", "weight": 1}]
     monkeypatch.setattr("webapp.common.text._", lambda text: f"〔{text}〕".replace("`{name}` has", "{name} hat"))
-    said = "〔bfcl_task_success hat no value for this episode.〕"
+    sentence = "〔bfcl_task_success hat no value for this episode.〕"
     first = scored(made, spec)
-    assert [item["reason"] for item in first["missing"]] == [said]
+    assert [item["reason"] for item in first["missing"]] == [sentence]
     rollouts = first["groups"][0]["rollouts"]
-    assert rollouts[0]["excluded"].endswith(said) and "〔The server died.〕" in {each["excluded"] for each in rollouts}
+    assert rollouts[0]["excluded"].endswith(sentence) and "〔The server died.〕" in {
+        each["excluded"] for each in rollouts
+    }
     address = reverse("lab-rollout", args=[made.project.slug, made.pk, rollouts[0]["id"]])
     read = client_for(alice).post(address, json.dumps({"components": spec}), content_type="application/json").json()
-    assert read["parts"]["bfcl_task_success"]["reason"] == said
+    assert read["parts"]["bfcl_task_success"]["reason"] == sentence
     item = RewardComponent.model_validate(spec[0])
     path = column_path(made.folder, item)
     with np.load(path) as found:

@@ -38,11 +38,11 @@ def record() -> Record:
             )
             rows = [_row(run, facts, place) for place in range(len(facts.rollouts))]
             Rollout.objects.bulk_create(rows)
-            said = [{"role": "assistant", "content": "", "tool_calls": [CALL] * 4}]
+            turn = [{"role": "assistant", "content": "", "tool_calls": [CALL] * 4}]
             Turn.objects.bulk_create(
                 Turn(rollout=row, run=run, number=number, messages=messages, seq=1)
                 for row in (rows if loops else [])
-                for number, messages in ((0, [{"role": "assistant", "content": "not the policy's"}]), (1, said))
+                for number, messages in ((0, [{"role": "assistant", "content": "not the policy's"}]), (1, turn))
             )
         last = found[-1].step
         attempt = {"owner": "w", "started_at": now, "first_step": found[0].step - 1}

@@ -126,8 +126,8 @@ def test_a_report_that_cannot_be_read_is_left_out_with_a_word(evaluated: Any) ->
 
 def test_the_events_say_how_tasks_were_chosen_and_what_came_out(evaluated: Any) -> None:
     events = RunEvent.objects.filter(run=evaluated.run, kind__in=("tasks_held_out", "held_out_evaluated"))
-    said = [event_text({"kind": event.kind, "payload": event.payload}) for event in events.order_by("seq")]
-    assert said == [
+    texts = [event_text({"kind": event.kind, "payload": event.payload}) for event in events.order_by("seq")]
+    assert texts == [
         "3 tasks (3 of different text) are held out of the dataset. "
         "1 closely resemble one of the 90 training rows that were compared.",
         "★ after step 0: success 33.3% (13.3% to 53.3%) on 3 held-out tasks, the best so far",

@@ -33,7 +33,7 @@ RUN, OTHER = UUID(int=1), UUID(int=2)
 
 
 @pytest.mark.parametrize(
-    ("said", "phrase", "found"),
+    ("text", "phrase", "found"),
     [
         ("What is 9 * 5?", "9 * 5", True),
         ("What is 9 * 52?", "9 * 5", False),
@@ -55,10 +55,10 @@ RUN, OTHER = UUID(int=1), UUID(int=2)
         ('{"city": "北京"}', "北京", True),
     ],
 )
-def test_a_turn_has_the_numbers_of_the_phrases_in_it(said: str, phrase: str, found: bool) -> None:
+def test_a_turn_has_the_numbers_of_the_phrases_in_it(text: str, phrase: str, found: bool) -> None:
     asked = numbers_of_phrase(RUN, phrase)
-    assert asked and set(asked).issubset(numbers_of(RUN, [{"role": "user", "content": said}])) is found
-    assert not set(asked).issubset(numbers_of(OTHER, [{"role": "user", "content": said}]))
+    assert asked and set(asked).issubset(numbers_of(RUN, [{"role": "user", "content": text}])) is found
+    assert not set(asked).issubset(numbers_of(OTHER, [{"role": "user", "content": text}]))
 
 
 @pytest.mark.parametrize("phrase", ["", " ", "?!", "天", "… 气 …"])
@@ -106,13 +106,13 @@ def test_surprise_is_the_share_of_the_group_that_is_alike() -> None:
     assert surprises([None, None]) == [None, None]
 
 
-def events(name: str, index: int, said: str, success: float | None) -> list[run_events.Event]:
+def events(name: str, index: int, text: str, success: float | None) -> list[run_events.Event]:
     call = ToolCall(id="c", name="calculator", arguments={"expression": "9 * 5"})
     return [
         run_events.RolloutStarted(rollout=name, step=1, group=0, index=index, task="?", t=1.0),
         run_events.TurnAdded(rollout=name, turn=0, messages=[Message(role="user", content="What is 9 * 5?")], t=1.0),
         run_events.TurnAdded(
-            rollout=name, turn=1, messages=[Message(role="assistant", content=said, tool_calls=[call])], t=2.0
+            rollout=name, turn=1, messages=[Message(role="assistant", content=text, tool_calls=[call])], t=2.0
         ),
         run_events.TurnAdded(
             rollout=name, turn=2, messages=[Message(role="tool", content="45", name="calculator")], t=2.0
@@ -154,13 +154,13 @@ def test_the_projection_keeps_a_call_that_could_not_be_read(make_run: Callable[.
     run = make_run()
     batch = Batch(run, 1)
     batch.add(run_events.RolloutStarted(rollout="a", step=1, group=0, index=0, task="?", t=1.0))
-    said = Message(role="assistant", content="")
+    message = Message(role="assistant", content="")
     batch.add(
         run_events.TurnAdded(
-            rollout="a", turn=1, messages=[said], parse_error="bad", wrote="<tool_call>\x00Xanadu", t=2.0
+            rollout="a", turn=1, messages=[message], parse_error="bad", wrote="<tool_call>\x00Xanadu", t=2.0
         )
     )
-    batch.add(run_events.TurnAdded(rollout="a", turn=2, messages=[said], t=2.0))
+    batch.add(run_events.TurnAdded(rollout="a", turn=2, messages=[message], t=2.0))
     first, second = batch.turns.values()
     assert (first.wrote, second.wrote) == ("<tool_call>␀Xanadu", "")
     assert set(numbers_of_phrase(run.pk, "Xanadu")) <= set(first.words or ())
@@ -189,8 +189,8 @@ def test_rows_from_before_are_indexed_in_the_background(make_run: Callable[..., 
 
 @pytest.mark.parametrize("field", ["content", "reasoning", "refusal"])
 def test_a_turn_is_found_by_its_other_text_fields_too(field: str) -> None:
-    said = [{"role": "assistant", "content": "", field: "lanterns"}]
-    assert set(numbers_of_phrase(RUN, "lanterns")) <= set(numbers_of(RUN, said))
+    messages = [{"role": "assistant", "content": "", field: "lanterns"}]
+    assert set(numbers_of_phrase(RUN, "lanterns")) <= set(numbers_of(RUN, messages))
     assert not numbers_of(RUN, [{"role": "system", "content": "", field: "lanterns"}])
 
 

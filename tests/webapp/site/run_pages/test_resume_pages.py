@@ -82,14 +82,14 @@ def test_what_the_trainer_reported_is_shown_where_a_person_looks(client_for: Any
         "skipped": {"count": 2, "step": 9, "what": "gradient"},
     }
     run = make_run(state=RunState.RUNNING, attempt=2, health=health)
-    said = [
+    recorded = [
         ("resumed", {key: value for key, value in resumed.items() if key != "attempt"}),
         ("sampler_checked", sampler),
         ("update_skipped", {"step": 9, "what": "gradient", "in_a_row": 1}),
         ("checkpoints_removed", {"why": "torn", "paths": ["1/checkpoint-8"]}),
         ("held", {"step": 7, "error": UNREACHABLE, "tries": 1, "next_try_s": 5.0, "patience_left_s": 60.0}),
     ]
-    for seq, (kind, payload) in enumerate(said, start=1):
+    for seq, (kind, payload) in enumerate(recorded, start=1):
         RunEvent.objects.create(run=run, seq=seq, attempt=2, kind=kind, payload=payload, at=timezone.now())
     page = client_for(rita).get(_url(run)).content.decode()
     assert "Attempt 2 continued from 1/checkpoint-6 at step 6. Steps trained again: 3." in page
