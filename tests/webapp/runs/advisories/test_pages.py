@@ -62,7 +62,7 @@ def test_a_viewer_sees_it_without_the_buttons_that_stop_and_pause(client: Client
     client.force_login(rita)
     page = part(client, advised).content.decode()
     assert "Shaping above the outcome" in page and "stop-dialog" not in page
-    assert reverse("run-pause", args=[advised.project.slug, advised.pk]) not in told
+    assert reverse("run-pause", args=[advised.project.slug, advised.pk]) not in page
 
 
 def test_what_is_shown_already_is_not_sent_again(client: Client, advised: Run, bob: Any) -> None:
