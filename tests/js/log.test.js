@@ -1,7 +1,7 @@
 // @ts-check
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { drawCheckpoints } from "../../static/js/lib/log.js";
+import { Log, drawCheckpoints, drawEvents } from "../../static/js/lib/log.js";
 
 /** As much of an element as a table of rows needs. */
 class Node {
@@ -21,6 +21,7 @@ class Node {
     return this.children.at(-1) ?? null;
   }
   setAttribute() {}
+  addEventListener() {}
   querySelector() {
     return null;
   }
@@ -30,6 +31,10 @@ class Node {
       if (typeof each === "string") this.textContent += each;
       else this.children.push(each);
     }
+  }
+  /** @param {Node} node */
+  prepend(node) {
+    this.children.unshift(node);
   }
   /**
    * @param {Node} node
@@ -56,4 +61,34 @@ test("of many checkpoints the table has the newest hundred, the newest on top", 
   drawCheckpoints(/** @type {any} */ (body), saved);
   const steps = body.children.map((row) => row.firstElementChild?.textContent);
   assert.deepEqual([steps.length, steps[0], steps.at(-1)], [100, "130", "31"]);
+});
+
+/** @param {number} seq */
+const line = (seq) => ({ seq, kind: "log", at: `2026-01-01T00:00:0${seq}Z`, payload: { message: `line ${seq}` } });
+
+test("the log writes each line once, after those that the server wrote", () => {
+  const box = new Node();
+  box.dataset.seq = "2";
+  const log = new Log(/** @type {any} */ (box), /** @type {any} */ ({ checked: false, addEventListener() {} }));
+  const texts = () => box.children.map((row) => row.textContent);
+  log.update([line(2), line(3)]);
+  assert.deepEqual(texts(), ["2026-01-01 00:00:03  line 3"]);
+  log.update([line(2), line(3), line(4), { ...line(5), kind: "warning" }]);
+  assert.deepEqual(texts(), ["2026-01-01 00:00:03  line 3", "2026-01-01 00:00:04  line 4"]);
+});
+
+test("new events come on top of the table, each once", () => {
+  const body = new Node();
+  body.dataset.seq = "1";
+  const warning = (/** @type {number} */ seq) => ({
+    ...line(seq),
+    kind: "warning",
+    attempt: seq,
+    payload: { code: "odd", message: `event ${seq}` },
+  });
+  const texts = () => body.children.map((row) => row.lastElementChild?.textContent);
+  drawEvents(/** @type {any} */ (body), [warning(1), warning(2), line(3), warning(4)]);
+  assert.deepEqual(texts(), ["event 4", "event 2"]);
+  drawEvents(/** @type {any} */ (body), [warning(4), warning(5)]);
+  assert.deepEqual(texts(), ["event 5", "event 4", "event 2"]);
 });
