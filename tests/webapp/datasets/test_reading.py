@@ -261,6 +261,16 @@ def test_quality_is_shown_in_numbers(project: Project, bob: User, client_for: Ca
     assert page.count("data-plot=") == 8 and "66.7%" in page
 
 
+def test_only_an_editor_is_offered_to_read_a_file_differently(
+    make_dataset: Callable[..., Dataset], bob: User, rita: User, client_for: Callable[..., Client]
+) -> None:
+    dataset = make_dataset()
+    offered = f'href="{_address("dataset-read", dataset)}"'
+    page = _address("dataset-detail", dataset)
+    assert offered in client_for(bob).get(page).content.decode()
+    assert offered not in client_for(rita).get(page).content.decode()
+
+
 def test_many_numbers_of_turns_share_at_most_twelve_bars() -> None:
     turns = {str(number): number for number in range(1, 14)}
     (plot,) = (plot for plot in plots_of({"turns": turns}, 91, 0) if plot.key == "turns")

@@ -177,6 +177,23 @@ def test_a_small_list_of_models_needs_no_search(project: Project, rita: User, cl
     assert 'role="search"' not in page and '<span class="count">1</span>' in page and "<strong>starter" in page
 
 
+def test_only_an_editor_is_offered_to_use_and_remove_a_model(
+    project: Project, bob: User, rita: User, client_for: Any
+) -> None:
+    model = RegisteredModel.objects.create(project=project, name="small", kind="hub", source="Qwen/Qwen3-0.6B")
+    remove = reverse("model-delete", args=[project.slug, model.pk])
+    page, train, chat = (reverse(name, args=[project.slug]) for name in ("model-list", "run-new", "chat-new"))
+    acts = [
+        f'action="{remove}"',
+        f'href="{chat}?model=model%3Asmall"',
+        f'href="{train}?model=model%3Asmall"',
+        f'href="{train}?kind=evaluate&amp;model=model%3Asmall"',
+    ]
+    for user, offered in ((bob, acts), (rita, [])):
+        text = client_for(user).get(page).content.decode()
+        assert [act for act in acts if act in text] == offered
+
+
 def test_only_owners_see_a_folder_of_the_server(
     project: Project, alice: User, bob: User, client_for: Any, models_dir: Path
 ) -> None:
