@@ -8,6 +8,7 @@ import re
 import uuid
 from collections.abc import Callable
 from datetime import timedelta
+from html.parser import HTMLParser
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from asgiref.testing import ApplicationCommunicator
 from django.conf import settings
 from django.db import transaction
 from django.test import Client
+from django.urls import resolve
 from django.utils import timezone
 
 from tests.security.machines import machine_in
@@ -323,6 +325,54 @@ def _verdict(response: Any, who: Who | None, persona: str | None, is_api: bool) 
     if (persona == "charlie" and who not in (Who.ANY_OWNER, Who.ADMIN)) or who is Who.ABSENT:
         return "" if status == 404 else "a stranger must get 404"
     return "" if status == 403 else "expected 403"
+
+
+class Offers(HTMLParser):
+    """What a page offers: the addresses that its links open, and those that its buttons send a form to."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self._links: list[str] = []
+        self._forms: list[dict[str, str]] = [{}]
+        self._buttons: list[tuple[dict[str, str], dict[str, str]]] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        values = {name: value or "" for name, value in attrs}
+        if tag == "form":
+            self._forms.append(values)
+        elif tag == "a":
+            self._links.append(values.get("href", ""))
+        elif (tag == "button" and values.get("type") != "button") or "data-autosubmit" in values:
+            self._buttons.append((values, self._forms[-1]))
+
+    def found(self) -> set[tuple[str, str]]:
+        """Methods and addresses of this site, without queries."""
+        by_id = {form["id"]: form for form in self._forms if "id" in form}
+        sent = {("GET", link) for link in self._links}
+        for button, around in self._buttons:
+            if "disabled" not in button:
+                form = by_id[button["form"]] if "form" in button else around
+                sent.add((form.get("method", "get").upper(), button.get("formaction") or form.get("action", "")))
+        return {(method, re.split("[?#]", address)[0]) for method, address in sent if address.startswith("/")}
+
+
+@pytest.mark.parametrize("persona", ["rita", "bob"])
+def test_pages_offer_only_what_their_reader_may_do(
+    persona: str, cast: dict[str | None, Client], objects: dict[str, Any]
+) -> None:
+    """No link, form or button of a page leads where the person gets a 403."""
+    wrong, seen = set(), set()
+    for route in (found for found in ROUTES if not found.startswith(API)):
+        response = _send(cast[persona], "GET", _address(route, objects), route)
+        if response.status_code != 200 or not response["Content-Type"].startswith("text/html"):
+            continue
+        for method, address in Offers(response.content.decode()).found():
+            who = TABLE.get(resolve(address).route, {}).get(method)
+            seen.add((method, resolve(address).route))
+            if who is None or persona not in ALLOWED[who]:
+                wrong.add(f"{route}: {method} {address}")
+    assert len(seen) > 60 and not wrong, "\n".join(sorted(wrong))
 
 
 def test_objects_are_not_reached_through_another_project(
