@@ -82,6 +82,7 @@ def test_a_call_whose_connection_broke_is_sent_again_under_its_key(name: str, an
     assert heard[-1][0] != heard[0][0], "each call has a key of its own"
 
 
+@pytest.mark.timeout(60)  # one that never gives up hangs
 def test_it_gives_up(answering: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     site, heard = answering(BROKEN)
     with pytest.raises(Unreachable):

@@ -41,11 +41,11 @@ def kept(channel: Channel) -> tuple[Any, ...]:
 def test_an_owner_renames_a_channel_and_its_address_and_secret_stay(
     client_for: Callable[..., Client], alice: User, service: Service, make_channel: Callable[..., Channel]
 ) -> None:
-    channel = make_channel("json", name="ops", secret="k3y")
+    channel = make_channel("json", name="ops", secret="k3y-of-the-channel")
     client, page = client_for(alice), PAGE.format(channel.pk)
     shown = client.get(page).content.decode()
     assert 'value="ops"' in shown and f"It posts to 127.0.0.1:{service.port}" in shown
-    assert "s3cret-in-url" not in shown and "k3y" not in shown
+    assert "s3cret-in-url" not in shown and "k3y-of-the-channel" not in shown
     assert "There is a secret. Leave this empty to keep it" in shown
     changed = {"name": "night", "events": ["run_failed", "vote_asked"], "language": "zh-hans"}
     answer = client.post(page, form(channel) | changed, follow=True)
@@ -53,7 +53,7 @@ def test_an_owner_renames_a_channel_and_its_address_and_secret_stay(
     assert "night is changed. Send a test to see whether it works." in answer.content.decode()
     assert kept(channel) == (
         *("night", "json", f"127.0.0.1:{service.port}", True, ["run_failed", "vote_asked"], "zh-hans"),
-        Webhook(service.url(), "k3y"),
+        Webhook(service.url(), "k3y-of-the-channel"),
     )
     row = AuditEntry.objects.get(action="channel_changed")
     assert (row.username, row.subject, row.project_name) == ("alice", "night", "Joust")
@@ -62,9 +62,9 @@ def test_an_owner_renames_a_channel_and_its_address_and_secret_stay(
 def test_a_new_address_at_the_same_server_keeps_the_secret(
     client_for: Callable[..., Client], alice: User, service: Service, make_channel: Callable[..., Channel]
 ) -> None:
-    channel = make_channel("json", secret="k3y")
+    channel = make_channel("json", secret="k3y-of-the-channel")
     assert client_for(alice).post(PAGE.format(channel.pk), form(channel, url=service.url("/other"))).status_code == 302
-    assert webhook_of(channel.pk) == Webhook(service.url("/other"), "k3y")
+    assert webhook_of(channel.pk) == Webhook(service.url("/other"), "k3y-of-the-channel")
     assert Channel.objects.get().host == f"127.0.0.1:{service.port}"
 
 
@@ -77,7 +77,7 @@ def test_a_secret_never_meets_another_server(
     make_channel: Callable[..., Channel],
     place: str,
 ) -> None:
-    channel = make_channel("json", name="ops", secret="k3y")
+    channel = make_channel("json", name="ops", secret="k3y-of-the-channel")
     before, client, page = kept(channel), client_for(alice), PAGE.format(channel.pk)
     url = place.format(other=free_port, port=service.port)
     answer = client.post(page, form(channel, name="moved", url=url))
@@ -99,8 +99,8 @@ def test_a_channel_without_a_secret_moves_freely_and_can_get_one(
     url = f"http://127.0.0.1:{free_port}/hook"
     assert client.post(page, form(channel, url=url)).status_code == 302
     assert webhook_of(channel.pk) == Webhook(url, "") and Channel.objects.get().host == f"127.0.0.1:{free_port}"
-    assert client.post(page, form(channel, kind="json", secret="k3y")).status_code == 302
-    assert webhook_of(channel.pk) == Webhook(url, "k3y") and Channel.objects.get().signed is True
+    assert client.post(page, form(channel, kind="json", secret="k3y-of-the-channel")).status_code == 302
+    assert webhook_of(channel.pk) == Webhook(url, "k3y-of-the-channel") and Channel.objects.get().signed is True
 
 
 @pytest.mark.parametrize(
@@ -125,12 +125,12 @@ def test_what_cannot_be_changes_nothing_and_the_form_says_why(
     message: str,
 ) -> None:
     make_channel(name="taken")
-    channel = make_channel("json", name="ops", secret="k3y")
+    channel = make_channel("json", name="ops", secret="k3y-of-the-channel")
     before = kept(channel)
     answer = client_for(alice).post(PAGE.format(channel.pk), form(channel, **wrong))
     assert answer.status_code == 422 and kept(channel) == before
     assert any(message in error for error in answer.context["form"].errors[field]), answer.context["form"].errors
-    assert "k3y" not in answer.content.decode()
+    assert "k3y-of-the-channel" not in answer.content.decode()
 
 
 def test_only_owners_change_channels(
@@ -154,7 +154,7 @@ def test_messages_that_wait_go_to_the_new_address(
     make_channel: Callable[..., Channel],
     happened: Callable[..., Event],
 ) -> None:
-    channel = make_channel("json", secret="k3y")
+    channel = make_channel("json", secret="k3y-of-the-channel")
     happened()
     work_off(Event)
     client_for(alice).post(PAGE.format(channel.pk), form(channel, url=service.url("/moved"), events=["run_failed"]))
@@ -168,7 +168,7 @@ def test_messages_that_wait_go_to_the_new_address(
 def test_a_channel_whose_file_is_gone_is_mended_with_its_address(
     client_for: Callable[..., Client], alice: User, service: Service, make_channel: Callable[..., Channel]
 ) -> None:
-    channel, client = make_channel("json", secret="k3y"), client_for(alice)
+    channel, client = make_channel("json", secret="k3y-of-the-channel"), client_for(alice)
     (channel_dir(channel.pk) / "webhook.json").unlink()
     page = PAGE.format(channel.pk)
     assert "url" in client.post(page, form(channel, secret="new")).context["form"].errors
@@ -180,7 +180,7 @@ def test_a_channel_whose_file_is_gone_is_mended_with_its_address(
 def test_a_script_changes_what_it_names(
     alice: User, bob: User, service: Service, free_port: int, make_channel: Callable[..., Channel]
 ) -> None:
-    channel = make_channel("json", name="ops", secret="k3y")
+    channel = make_channel("json", name="ops", secret="k3y-of-the-channel")
     address, host = f"channels/{channel.pk}", f"127.0.0.1:{service.port}"
     assert ask(alice, "patch", address, {"name": "night"}).json() == {
         "id": str(channel.pk),
@@ -197,7 +197,7 @@ def test_a_script_changes_what_it_names(
     refused = ask(alice, "patch", address, moved)
     assert refused.status_code == 422
     assert [(item["path"], item["message"]) for item in refused.json()["detail"]] == [("secret", AGAIN)]
-    assert webhook_of(channel.pk) == Webhook(service.url(), "k3y")
+    assert webhook_of(channel.pk) == Webhook(service.url(), "k3y-of-the-channel")
     assert ask(alice, "patch", address, moved | {"secret": ""}).json()["signed"] is False
     assert webhook_of(channel.pk) == Webhook(moved["url"], "")
     assert ask(bob, "patch", address, {"name": "mine"}).status_code == 403

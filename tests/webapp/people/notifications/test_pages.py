@@ -39,7 +39,7 @@ def notified(happened: Callable[..., Event], make_run: Callable[..., Run], bob: 
 
 
 def form(service: Service, **over: Any) -> dict[str, Any]:
-    fields = {"name": "ops", "kind": "feishu", "url": service.url(), "secret": "k3y", "language": "en"}
+    fields = {"name": "ops", "kind": "feishu", "url": service.url(), "secret": "k3y-of-the-channel", "language": "en"}
     return {**fields, "events": ["run_failed", "run_paused"]} | over
 
 
@@ -209,7 +209,7 @@ def test_an_owner_adds_tries_and_deletes_a_channel(
     assert channel.host == f"127.0.0.1:{service.port}"
     page = client.get(CHANNELS).content.decode()
     assert "ops" in page and "nothing sent yet" in page and f"127.0.0.1:{service.port}" in page
-    assert "s3cret-in-url" not in page and "k3y" not in page
+    assert "s3cret-in-url" not in page and "k3y-of-the-channel" not in page
     service.say((200, {}, {"code": 19021, "msg": "sign match fail"}))
     tried = client.post(f"{CHANNELS}{channel.pk}/test/").content.decode()
     assert "ops did not accept the test message" in tried and "does not accept the signature" in tried
@@ -250,7 +250,7 @@ def test_a_channel_that_cannot_be_is_not_made_and_the_form_says_why(
     answer = client_for(alice).post(CHANNELS, form(service) | wrong)
     assert (answer.status_code, Channel.objects.count()) == (422, 0)
     assert any(message in error for error in answer.context["form"].errors[field]), answer.context["form"].errors
-    assert "k3y" not in answer.content.decode()
+    assert "k3y-of-the-channel" not in answer.content.decode()
 
 
 def test_names_are_taken_once_in_a_project(
