@@ -69,7 +69,13 @@ def test_a_token_of_one_project_reads_no_others(
 def test_channels_are_made_tried_and_deleted_and_never_show_their_address(
     service: Service, alice: User, bob: User, project: Project
 ) -> None:
-    body = {"name": "ops", "kind": "json", "url": service.url(), "secret": "k3y-of-the-channel", "events": ["run_failed"]}
+    body = {
+        "name": "ops",
+        "kind": "json",
+        "url": service.url(),
+        "secret": "k3y-of-the-channel",
+        "events": ["run_failed"],
+    }
     made = ask(alice, "post", "projects/joust/channels", body)
     assert made.status_code == 201
     channel = made.json()
