@@ -82,7 +82,7 @@ class ReadOptions(Options):
 
 
 class CheckOptions(Options):
-    """What is looked at in each row besides its form."""
+    """Further checks of each row."""
 
     answer_fields: list[Name] = Field(
         default_factory=list,
@@ -111,7 +111,7 @@ class SplitOptions(Options):
 
 
 class SubsetOptions(Options):
-    """So many rows: the first, or drawn by a seed, in the order of the file."""
+    """A number of rows: the first ones, or a draw by a seed in the order of the file."""
 
     rows: Annotated[int, Field(ge=1)] = Field(description=_("How many rows."))
     seed: int | None = Field(default=None, description=_("Seed of the draw; empty takes the first rows."))
@@ -156,7 +156,7 @@ class FilterOptions(Options):
 
 
 class MixOptions(Options):
-    """Rows of several datasets, drawn by weight until one with weight is used up, or `rows` are drawn."""
+    """Rows of several datasets, drawn by weight, until `rows` are drawn or one of the datasets is used up."""
 
     weights: list[Annotated[float, Field(gt=0, le=1e6)]] = Field(
         min_length=1, max_length=20, description=_("One weight for each dataset.")

@@ -22,17 +22,17 @@ _INTRODUCTION = """# Datasets
 Made from `training/data/` by `python -m training data docs`.
 
 A file is JSON Lines, a JSON list, JSON objects one after the other, an object with its rows under `data`, CSV or
-parquet; its first bytes say which, never its name. A table that is not UTF-8 is read as GB18030 (GBK) where most of
-its characters are common Chinese ones then. A gzip file, a zip archive or a folder is one dataset: its data files in
-the order of their names, or only those for training where a dataset is cut into parts; the report names what it left
-out.
+parquet; its first bytes say which, never its name. A table that is not UTF-8 is read as GB18030 (GBK) where that gives
+mostly common Chinese characters. A gzip file, a zip archive or a folder is one dataset. Its data files are read in the
+order of their names. Where it has parts (train, test), only the part for training is read, and the report names the
+other files.
 
 The format of the rows is recognised from the first {sample} of them and shown with the reason; another can be chosen,
 and the columns of a table can be mapped. Every row is kept or listed as bad with its line and a reason. Every column is
 in the conversation, kept with its row, or listed as ignored with a count: NaN, bytes, decimals, dates and deep nesting
-cannot be stored and are kept out of a row that can do without them. Rows are duplicates where messages, tools and all
-fields are equal, but for those that only name or sort a row ({names}). A file of a run is refused, and
-the page leads to its import.
+cannot be stored; a row that is complete without them is kept. Two rows are duplicates where messages, tools and all
+fields are equal. Fields that only name or sort a row do not count ({names}). A file of a recorded run is no dataset: it
+is refused, and the page has a link to *Import a run*.
 
 ```
 python -m training data preview --input FILE
@@ -53,42 +53,42 @@ The form takes several files of one format (at most 40: JSON Lines, JSON, CSV, T
 dataset: they are packed as the zip archive that the check reads anyway, in the natural order of their names. Files of
 several formats, and the parts of a benchmark (`train`, `test`), are refused with the reason.
 
-An upload whose format is recognised by what its rows say is checked at once. A table, whose columns have to be mapped,
-and a file of which nothing is recognised, ask first (state *Format not recognised*); any upload does so when "Show the
-first rows before checking" is ticked. The page *How to read it* shows the format with its evidence, maps
+An upload is checked at once where its rows show its format. A table needs its columns mapped, and a file of an unknown
+format needs a choice: both wait for you (state *Format not recognised*). So does every upload when "Show the first rows
+before checking" is ticked. The page *How to read it* shows the format with its evidence, maps
 columns, cuts conversations, and shows after every change the first {shown} rows as they would come out, and what among
 the first {looked} rows would be left out. That look runs in a process of its own with {cpu} s of processor time.
 
-*Change how it is read* reads the same upload again. A version that was never ready (it asks, has bad rows, or was
-rejected) is read again in its place, as nothing can have used it; a ready version never changes, so the file becomes
-the next version under its name.
+*Change how it is read* reads the same upload again. A version that was never ready (it waits for a choice, has bad
+rows, or was rejected) is replaced: nothing has used it. A ready version never changes, so the file becomes the next
+version of that name.
 
 Files that are read with a dataset (BFCL's answers and function documents, StableToolBench's query ids) are uploaded
-with it, or are other uploads of the project; no path is typed. `POST /api/v1/projects/<slug>/datasets` takes the
+with it, or chosen from the project's other uploads. `POST /api/v1/projects/<slug>/datasets` takes the
 same: the multipart fields `reading` and `checking` hold the options below as JSON, `answers`, `documents` and `ids`
-files, and `look`. There `answers` and `ids` may be `dataset:<name>@<version>`; so may `other` of the checks, and
-`model` is `model:<name>`, whose tokenizer counts.
+files, and `look`. `answers`, `ids` and the check's `other` may also be `dataset:<name>@<version>`. `model` is
+`model:<name>`: its tokenizer counts the tokens.
 
 *Quality* plots lengths, turns, tools, categories, languages, roles, duplicates and what was found. *Rows to fix*
-lists each bad row and remark with its line, its sentence and a suggestion, by code, and as a CSV file: every row that
-was read is kept or listed in it as left out. Beyond {remarks:,} remarks only bad rows are listed.
+lists each bad row and remark with its line, its sentence and a suggestion, by code, and as a CSV file. Each row of the
+file is either kept or listed there. Beyond {remarks:,} remarks only bad rows are listed.
 
-A dataset of Hugging Face is named by its id, revision and a word of its file's name; a worker fetches the file through
-the outbound policy from `TILTYARD_HUB_URL`, each redirect checked, and it is checked like any upload.
+For a dataset of Hugging Face, give its id, its revision and a part of the file's name. A worker fetches the file from
+`TILTYARD_HUB_URL` under the outbound policy, which checks each redirect, and then checks it like any upload.
 
 The page of a dataset that is ready offers *Derive…*: split (two datasets, train and validation), take a subset (the
 first rows, a draw, or rows by their ids), filter (up to four rules, with a count of the rows they keep), mix with up to
 four others by weight, and cut conversations. What is made is a new version under its own name: its file is written from
 the checked rows of its parents, each row copied byte for byte, and checked like an upload. Parents stay as they are.
 
-Each version shows its lineage: what was done with which options, the versions it was made of with their content hashes
-and how many rows each gave, and what was made of it. Uploads, rows added by hand and datasets written by an environment
-say so.
+Each version shows its lineage: the operation and its options, the versions that it was made of (with their content
+hashes and the number of rows from each), and the versions that were made of it. Uploads, rows added by hand and
+datasets written by an environment are marked as such.
 
 *Download* writes a version in any format above, whole or as two parts in a zip; `verl_toolbench` with *two parts* is
-what ToolBench's converter writes. Rows that a format cannot hold are counted, with the reason of the first, and
-so is what it has no place for. The API has
-the same: `POST /api/v1/datasets/ID/make` and `/exports` (its schema is at `/api/v1/openapi.json`).
+what ToolBench's converter writes. Rows that a format cannot hold are counted, with the reason of the first. Fields
+that it has no place for are counted too. The API has the same:
+`POST /api/v1/datasets/ID/make` and `/exports` (its schema is at `/api/v1/openapi.json`).
 """
 _ROW = """
 ## A row
@@ -100,16 +100,16 @@ _LEARNED = """
 ## What is learned
 
 SFT learns what the assistant wrote; DPO compares the turns of two answers by the same rule. The check's report counts
-what its rows say of this, and a run's log counts what it left out.
+the rows with such marks, and a run's log counts the rows and turns that it left out.
 
 - A turn is not learned where its message says so by 0 or false under {weights}. The model reads it, and its tokens have
   no part in the loss. A weight is a switch: above 0 the turn counts in full. A `mask` changes nothing, because programs
   disagree on what it means.
 - A whole row is not learned where it says so under {row_weights}, or where {labels} is false (a bad example of KTO).
-- Reasoning is read from {reasoning}: the first that holds text counts. It is learned as the chat template writes it.
+- Reasoning is read from the first of {reasoning} that has text. It is learned as the chat template writes it.
   Where the template leaves it out, the log says of how many rows.
-- A turn is learned behind the very text that a rollout reads before it. Where that text begins a thought (DeepSeek,
-  Nemotron, Qwen 3.5), the turn continues with the row's reasoning and closes it, whether the template writes it or not.
+- The text before a turn is the one that a rollout has there. Where that text opens a thought (DeepSeek, Nemotron,
+  Qwen 3.5), the turn continues with the row's reasoning and closes the thought, also where the template would not.
 - A row whose tool calls the chat template leaves out is not learned: the model would learn to say nothing there.
 - The rejected answer of a pair is never imitated.
 

@@ -180,7 +180,7 @@ CUSTOM_FAMILY = (
         low=float("-inf"),
         high=float("inf"),
         source="Tiltyard; docs/custom-rewards.md",
-        formula="what the code says; missing when it fails, is late or leaves its range",
+        formula="what the code returns; missing when it fails, takes too long or leaves its range",
         warning=_("This is code execution. It is off until the operator and an administrator enable it."),
         outside=True,
     ),

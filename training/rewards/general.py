@@ -364,7 +364,7 @@ GENERAL = (
         MatchParams,
         spans=answer,
         source="Tiltyard; Math-Verify 0.9 (Kydlíček: Math-Verify, 2025) decides on expressions",
-        formula="1 if the one answer that the text asserts has the right value, else 0: also for several, or if denied",
+        formula="1 if the text asserts exactly one answer, and that is right; else 0 (several answers, a denied one)",
         examples=(
             Example("1053 for 1,053", SAID, 1.0),
             Example("two numbers", WRONG, 0.0),
@@ -431,10 +431,10 @@ GENERAL = (
         length_budget,
         LengthBudgetParams,
         source=SOURCE,
-        formula="1 within the bounds; length / lower bound below; in a straight line to 0 above",
+        formula="1 within the bounds; length / lower bound below them; above them a straight line down to 0",
         examples=(
             Example("within", SAID, 1.0),
-            Example("half way to nothing", played("q", says("x" * 1500)), 0.5),
+            Example("halfway between bound and 0", played("q", says("x" * 1500)), 0.5),
             Example("no answer", played("q"), 0.0),
         ),
     ),

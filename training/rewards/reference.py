@@ -22,8 +22,9 @@ Values under "examples" are checked by `Component.validate()`.
 
 ## From values to a reward
 
-The raw value of each component is stored. Its term is the raw value, kept within `clip`, mapped so that `scale` becomes
-0 to 1, 0 where its `gate` is closed, times the factor of its `schedule` at the step. The reward is Σ weight · term.
+The raw value of each component is stored. Its term is made in four steps. `clip` limits the raw value; `scale` maps a
+range of it to 0 to 1; a closed `gate` makes it 0; the factor of the `schedule` at the step multiplies it. The reward is
+Σ weight · term.
 
 ```yaml
 rewards:
@@ -51,7 +52,8 @@ _ALARMS = """\
 ## Alarms of the reward lab
 
 [The lab](reward-lab.md) holds a spec against a set of rollouts. Each alarm names figures and rollouts as its evidence;
-a rule that has too little to go by says nothing. "Successful" is an outcome of 1, or the highest where that is above.
+with fewer rollouts than a rule names there is no alarm. "Successful" is an outcome of 1, or the highest outcome of the
+set where that is above 1.
 """
 
 

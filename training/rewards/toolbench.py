@@ -270,7 +270,8 @@ TOOLBENCH = (
         high=0.5,
         spans=toolbench_episode.finish,
         source=SEED,
-        formula="finish_bonus · (1 give_answer; give_up_share give_up_and_restart; other_share otherwise; 0 no Finish)",
+        formula="finish_bonus · (1 for give_answer, give_up_share for give_up_and_restart, other_share for others, 0 "
+        "without Finish)",
         examples=(
             Example("an answer", PERFECT, 0.5),
             Example("giving up", FAILED, 0.25),

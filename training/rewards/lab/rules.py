@@ -30,7 +30,7 @@ SILENT = (0.0, 1.0)
 
 
 class Words(NamedTuple):
-    """An alarm's title, its sentence (%(name)s are its figures), and its rule as docs/rewards.md says it. ``other`` is
+    """An alarm's title, its sentence (%(name)s are its figures), and its rule as docs/rewards.md has it. ``other`` is
     said in place of the sentence where the second half of the rule made it speak."""
 
     title: str
@@ -46,10 +46,11 @@ ALARMS: dict[str, Words] = {
             "%(cases)s rollouts that repeat one call, or play a degenerate policy, earn %(mean)s on average, "
             "compared with %(against)s. A policy learns this before it learns the task."
         ),
-        f"rollouts with {LOOP_REPEATS} or more identical calls that make at least half of all their calls, without "
-        "success where that is known, or played by a degenerate policy of the test-bed, each kind by itself: at least "
-        f"{MIN_CASES}, whose mean reward is at least {PAID_SHARE:g} of the mean of the successful others, or of all "
-        "others where success is unknown or absent; without others, of the highest reward that the spec can give",
+        f"two kinds of rollouts are looked at one by one: those that repeat one call {LOOP_REPEATS} times or more and "
+        "for at least half of their calls, without success where that is known; and those of a degenerate policy of "
+        f"the test-bed. The alarm needs {MIN_CASES} of a kind whose mean reward is at least {PAID_SHARE:g} of the mean of "
+        "successful other rollouts (of all others where success is unknown or absent; of the highest reward that the "
+        "spec can give where there are no others)",
     ),
     "answers_misjudged": Words(
         _("The outcome misjudges answers"),
@@ -70,9 +71,9 @@ ALARMS: dict[str, Words] = {
             "Of %(groups)s groups with both outcomes, %(share)s%% (%(cases)s of %(groups)s; 95%%: %(low)s to "
             "%(high)s%%) rank a failure above a success."
         ),
-        "groups whose rollouts differ in outcome, in which one with a worse outcome has the highest reward: at least "
-        f"{MIN_CASES} of them and {INVERTED_SHARE:.0%}; or, with the outcome rewarded, everything else together "
-        "spreads wider (5th to 95th percentile) than the outcome's whole range is worth",
+        "among groups whose rollouts differ in outcome, a rollout with a worse outcome has the highest reward in at "
+        f"least {MIN_CASES} groups and {INVERTED_SHARE:.0%} of them. Or: the outcome is rewarded, and other "
+        "components together spread wider (5th to 95th percentile) than the outcome's whole range is worth",
         _(
             "The components other than the outcome spread over %(shaping)s; the outcome's whole range is worth "
             "%(worth)s."
@@ -85,10 +86,10 @@ ALARMS: dict[str, Words] = {
             "%(high)s%%) rank a failure above a success: the best outcome earns %(gain)s more on average, where "
             "rewards spread over %(spread)s."
         ),
-        f"at least {MIN_CASES} groups with mixed outcomes, in which the mean reward of the best outcome less that of "
-        f"the others is below {UNPAID_SHARE:g} of the spread of all rewards (5th to 95th percentile), averaged; or, "
-        "whatever was played, no component that judges the task has a weight above 0, and none may judge it in its own "
-        "way (code, judges, reward models)",
+        f"in at least {MIN_CASES} groups with mixed outcomes, the best outcome earns more than the others by less than "
+        f"{UNPAID_SHARE:g} of the spread of all rewards (5th to 95th percentile), on average. Or: no component that "
+        "judges the task has a weight above 0, and there is none (code, judges, reward models) that may judge it in "
+        "its own way",
         _("No component that judges the task has a weight, so solving it earns nothing, whatever is played."),
     ),
     "grows_with_length": Words(
@@ -97,8 +98,9 @@ ALARMS: dict[str, Words] = {
             "Among rollouts of equal outcome, length and reward go together (r = %(r)s): the longest quarter earns "
             "%(gain)s more than the shortest."
         ),
-        f"correlation of reward and length, both less the mean of their outcome, of at least {LENGTH_R:g}, where the "
-        f"longest quarter earns more than the shortest by at least {LENGTH_GAIN:g} standard deviations of the reward",
+        f"reward and length correlate by at least {LENGTH_R:g} once the mean of each outcome is subtracted from both, "
+        f"and the longest quarter earns at least {LENGTH_GAIN:g} standard deviations of the reward more than the "
+        "shortest",
     ),
     "cut_episodes_pay": Words(
         _("Episodes that were cut off are rewarded"),
@@ -123,7 +125,7 @@ ALARMS: dict[str, Words] = {
     "zero_variance": Words(
         _("No learning signal"),
         _("In %(cases)s of %(groups)s groups all rewards are equal: no learning signal."),
-        f"groups of two or more whose rewards are equal make {FLAT_SHARE:.0%} ({FLAT_STOP:.0%}: stop)",
+        f"all rewards are equal in {FLAT_SHARE:.0%} of the groups of two or more (stop at {FLAT_STOP:.0%})",
     ),
     "phantom_groups": Words(
         _("Groups with a phantom signal"),
@@ -131,7 +133,7 @@ ALARMS: dict[str, Words] = {
             "In %(cases)s of %(groups)s groups rewards differ although all outcomes are the same: only shaping is "
             "learned from them."
         ),
-        f"groups whose rewards differ although their outcome does not make {PHANTOM_SHARE:.0%}",
+        f"in {PHANTOM_SHARE:.0%} of the groups rewards differ although outcomes are equal",
     ),
     "outcome_missing": Words(
         _("Nothing reports whether the task was solved"),
