@@ -48,9 +48,9 @@ ALARMS: dict[str, Words] = {
         ),
         f"two kinds of rollouts are looked at one by one: those that repeat one call {LOOP_REPEATS} times or more and "
         "for at least half of their calls, without success where that is known; and those of a degenerate policy of "
-        f"the test-bed. The alarm needs {MIN_CASES} of a kind whose mean reward is at least {PAID_SHARE:g} of the mean of "
-        "successful other rollouts (of all others where success is unknown or absent; of the highest reward that the "
-        "spec can give where there are no others)",
+        f"the test-bed. The alarm needs {MIN_CASES} of a kind whose mean reward is at least {PAID_SHARE:g} of the mean "
+        "of successful other rollouts (of all others where success is unknown or absent; of the highest reward that "
+        "the spec can give where there are no others)",
     ),
     "answers_misjudged": Words(
         _("The outcome misjudges answers"),
