@@ -109,7 +109,7 @@ class ModelConfig(Group):
 
 
 class DataConfig(Group):
-    """The data that the model is trained on."""
+    """What the model is trained on."""
 
     train: str = option(
         "",

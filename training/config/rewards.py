@@ -86,7 +86,7 @@ class RewardComponent(BaseModel):
 
 
 class RewardsConfig(Group):
-    """The reward. Raw component values are stored for each rollout, weights applied on top."""
+    """What is rewarded. Raw component values are stored for each rollout, weights applied on top."""
 
     spec: str = option(
         "",
