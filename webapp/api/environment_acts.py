@@ -29,7 +29,6 @@ from webapp.people.teams.access import object_for
 from webapp.people.teams.models import Role
 
 LIMITS = ("arguments", "slots", "cpus", "memory_mb", "pids")
-ORDERS = "/environments/{uuid:environment_id}/dataset-orders"
 
 
 class EnvironmentPatch(Body):

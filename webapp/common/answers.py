@@ -102,11 +102,11 @@ def report_misfit(shape: type[Answer], error: ValidationError) -> None:
     logger.error("answer_misfit", extra={"shape": shape.__name__, "fields": fields})
 
 
-def in_shape(shape: Any, value: Any, **more: Any) -> Any:
-    """A value as JSON has it, read by its shape: an ``Answer``, or a type made of them. ``more`` are fields that a row
-    does not have itself. A field with a default is left out where the value has none."""
+def in_shape(shape: Any, value: Any) -> Any:
+    """A value as JSON has it, read by its shape: an ``Answer``, or a type made of them. A field with a default is left
+    out where the value has none."""
     adapter = _adapter(shape)
-    made = adapter.validate_python(Extended(value, **more) if more else value, from_attributes=True)
+    made = adapter.validate_python(value, from_attributes=True)
     return adapter.dump_python(made, mode="json", exclude_unset=True, warnings=False, fallback=str)
 
 
@@ -116,11 +116,9 @@ def as_json(shape: Any, value: Any) -> str:
     adapter = _adapter(shape)
     made = adapter.validate_python(value, from_attributes=True)
     try:
-        text = adapter.dump_json(made, ensure_ascii=True, exclude_unset=True, warnings=False, fallback=str)
+        return adapter.dump_json(made, ensure_ascii=True, exclude_unset=True, warnings=False, fallback=str).decode()
     except PydanticSerializationError:  # half a surrogate pair
-        plain = adapter.dump_python(made, mode="json", exclude_unset=True, warnings=False, fallback=str)
-        return json.dumps(clean_json(plain), allow_nan=False, separators=(",", ":"))
-    return text.decode("ascii")
+        return json.dumps(clean_json(in_shape(shape, value)), allow_nan=False, separators=(",", ":"))
 
 
 @cache

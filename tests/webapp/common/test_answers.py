@@ -80,8 +80,8 @@ def test_the_text_of_an_answer_is_the_same_answer(row: Any) -> None:
 
 
 def test_fields_that_a_row_does_not_have_are_added() -> None:
-    assert in_shape(Knight, Row(), lances=3) == {**SHOWN, "lances": 3}
-    assert in_shape(Knight, Row(), name="Locksley")["name"] == "Locksley"
+    assert in_shape(Knight, Extended(Row(), lances=3)) == {**SHOWN, "lances": 3}
+    assert in_shape(Knight, Extended(Row(), name="Locksley"))["name"] == "Locksley"
     twice = Extended(Extended({"id": KNIGHT, "name": "Bois", "score": 1, "team": TEAM}, at=AT), lances=3, row=0, self=0)
     assert in_shape(Knight, twice) == {**SHOWN, "name": "Bois", "score": 1, "lances": 3}
 

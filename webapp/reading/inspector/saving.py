@@ -12,7 +12,6 @@ from uuid import UUID
 from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
 from django.db.models import Count, Max, Min, Q, QuerySet
-from django.http import QueryDict
 from django.urls import reverse
 from django.utils.functional import Promise
 from django.utils.translation import gettext as _
@@ -24,7 +23,7 @@ from webapp.datasets.recorded import Use, dataset_of_step, rows_at
 from webapp.datasets.rollouts import BOUNDS, MOST, pairs_order, pairs_problem, rollouts_order
 from webapp.people.teams.audit import audit
 from webapp.people.teams.models import AuditAction, User
-from webapp.reading.inspector.filters import Filters, Scope, filters_of
+from webapp.reading.inspector.filters import Filters, Scope
 from webapp.reading.inspector.finding import View
 from webapp.reading.inspector.models import SavedView
 from webapp.reading.inspector.page import chips
@@ -73,11 +72,6 @@ def view_delete(*, view: SavedView) -> None:
     with transaction.atomic():
         audit(AuditAction.VIEW_DELETED, view)
         view.delete()
-
-
-def filters_of_view(view: SavedView) -> Filters:
-    """The filters of a saved view; those that no longer exist are ignored."""
-    return filters_of(QueryDict(view.query))
 
 
 # --- Cases ----------------------------------------------------------------------------------------------------------
