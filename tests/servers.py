@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
@@ -36,11 +36,25 @@ def make_child_env(**extra: str) -> dict[str, str]:
     return {**os.environ, **places, "TILTYARD_DATABASE_POOL": "20", **extra}
 
 
+SITE_LOG = pytest.StashKey[Path]()
+LOG_LINES = 30
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Show the end of the web server's log with a test that failed on it."""
+    report = yield
+    log = item.config.stash.get(SITE_LOG, None)
+    if report.failed and log is not None and "site" in getattr(item, "fixturenames", ()):
+        report.sections.append(("log of the web server", "\n".join(log.read_text().splitlines()[-LOG_LINES:])))
+    return report
+
+
 @pytest.fixture(scope="session")
-def site(django_db_setup: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def site(django_db_setup: None, tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Iterator[str]:
     """URL of a web server as `up` starts it, on this session's test database; use it with ``transactional_db``."""
     port = free_port()
-    log = tmp_path_factory.mktemp("site") / "log"
+    log = pytestconfig.stash[SITE_LOG] = tmp_path_factory.mktemp("site") / "log"
     argv = web_program("127.0.0.1", port, behind_proxy=False).argv
     with running(argv, log, make_child_env(TILTYARD_PORT=str(port), TILTYARD_CUSTOM_REWARDS="true")) as child:
         wait_for_http(f"http://127.0.0.1:{port}/", child, log)

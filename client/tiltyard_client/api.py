@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from tiltyard_client.connection import PATIENCE_S, Connection, Json, LoginNeeded, Refused, Unreachable
+from tiltyard_client.connection import PATIENCE_S, UNAVAILABLE, Connection, Json, LoginNeeded, Refused, Unreachable
 from tiltyard_client.words import gettext as _
 
 # The tar of a model, unpacked and held against the hashes in it.
@@ -62,7 +62,7 @@ __all__ = ["Json", "LoginNeeded", "Refused", "Tiltyard", "Unreachable"]
 ENDED = frozenset({"succeeded", "failed", "cancelled", "paused"})
 WRITING = frozenset({"waiting", "answering"})
 LOOK_S, WAIT_S = 2.0, 25
-TOO_MANY = 429
+BUSY = (429, UNAVAILABLE)  # the site has too many questions, or its database is away
 
 
 class Tiltyard(Connection):
@@ -149,7 +149,7 @@ class Tiltyard(Connection):
             try:
                 found = self.call("GET", path, params=query)
             except (Unreachable, Refused) as exc:
-                busy = isinstance(exc, Unreachable) or exc.status == TOO_MANY
+                busy = isinstance(exc, Unreachable) or exc.status in BUSY
                 if not busy or time.monotonic() - heard > PATIENCE_S:
                     raise
                 wait_s = max(wait_s, getattr(exc, "wait_s", 0.0))

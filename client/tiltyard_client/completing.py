@@ -17,7 +17,7 @@ def _names(ctx: typer.Context, rest: str, begun: str, **query: str) -> list[str]
     place = connection.place(str(ctx.params.get("project") or ""))
     if not (place.url and place.token and place.project):
         return []
-    site = Connection(place.url, place.token, place.project, timeout=PATIENCE_S)
+    site = Connection(place.url, place.token, place.project, timeout=PATIENCE_S, retry=False)
     try:
         rows = site.rows(site.in_project(rest), **query, per_page=MOST)
         return [row["name"] for row in rows if row["name"].startswith(begun)]

@@ -66,6 +66,7 @@ TIMEOUT = httpx.Timeout(30.0, read=120.0)
 PER_PAGE = 200
 PAUSES_S, PATIENCE_S = (0.5, 2.0), 120.0
 """Before each further try of a call that can be sent again, and how long its first one may take."""
+UNAVAILABLE = 503
 Json = dict[str, Any]
 
 
@@ -100,9 +101,10 @@ class Connection:
         *,
         language: str = "",
         timeout: httpx.Timeout | float = TIMEOUT,
+        retry: bool = True,
     ) -> None:
         headers = {"Authorization": f"Bearer {token}"} | ({"Accept-Language": language} if language else {})
-        self.url, self.project = url.rstrip("/"), project
+        self.url, self.project, self._retry = url.rstrip("/"), project, retry
         self._http = httpx.Client(base_url=f"{self.url}/api/v1", headers=headers, timeout=timeout)
 
     def close(self) -> None:
@@ -110,25 +112,32 @@ class Connection:
         self._http.close()
 
     def call(self, method: str, path: str, **options: Any) -> Json:
-        """One request and its JSON."""
-        return self._read(self._sent(method, path, **options))
+        """One request and its JSON. A ``GET`` is sent again where the site's database is away for a moment."""
+        pauses = list(PAUSES_S) if method == "GET" and self._retry else []
+        while True:
+            try:
+                return self._read(self._sent(method, path, **options))
+            except Refused as exc:
+                _pause(exc, pauses)
 
     def once(self, path: str, **options: Any) -> Json:
         """One ``POST`` that makes, begins or pays for something, done once however often it is sent: under a key of its
-        own it is sent again where the connection broke, and while the first one is still being answered."""
+        own it is sent again where the connection broke or the site's database is away, and while the first one is still
+        being answered."""
         options["headers"] = {"Idempotency-Key": uuid.uuid4().hex}
         pauses, until = list(PAUSES_S), time.monotonic() + PATIENCE_S
         while True:
             try:
                 return self.call("POST", path, **options)
-            except Unreachable:
-                if not pauses:
-                    raise
-                time.sleep(pauses.pop(0))
             except Refused as exc:
-                if exc.code != "in_progress" or time.monotonic() > until:
+                if exc.code != "in_progress":
+                    _pause(exc, pauses)
+                elif time.monotonic() > until:
                     raise
-                time.sleep(max(PAUSES_S[0], exc.wait_s))
+                else:
+                    time.sleep(max(PAUSES_S[0], exc.wait_s))
+            except Unreachable as exc:
+                _pause(exc, pauses)
             _rewind(options.get("files"))
 
     def rows(self, path: str, **query: Any) -> list[Json]:
@@ -207,6 +216,14 @@ class Connection:
         if not self.project:
             raise Refused(400, "no_project", _("Say which project is meant: --project, or TILTYARD_PROJECT."))
         return f"/projects/{self.project}/{rest}"
+
+
+def _pause(failure: Unreachable | Refused, pauses: list[float]) -> None:
+    """Sleep before the next try, as long as the site asks for. Raises the failure again where trying again cannot help,
+    or no try is left."""
+    if not pauses or (isinstance(failure, Refused) and failure.status != UNAVAILABLE):
+        raise failure
+    time.sleep(max(pauses.pop(0), getattr(failure, "wait_s", 0.0)))
 
 
 def _rewind(files: Any) -> None:

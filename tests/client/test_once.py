@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 from tiltyard_client.api import Refused, Tiltyard, Unreachable
+from tiltyard_client.connection import Connection
 
 IN_PROGRESS = (409, b'{"ok": false, "code": "in_progress", "message": "wait", "detail": null, "request_id": "r"}')
 DONE = (201, b'{"id": "r1"}')
+AWAY = (503, b'{"ok": false, "code": "unavailable", "message": "away", "detail": null, "request_id": "r"}')
 BROKEN = (0, b"")  # the line is cut before the answer
 Site = Callable[..., tuple[Tiltyard, list[tuple[str, bytes]]]]
 
@@ -39,6 +41,8 @@ def answering(monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
                         self.send_header("Retry-After", seconds)
                     self.end_headers()
                     self.wfile.write(text)
+
+            do_GET = do_POST
 
             def log_message(self, *_words: Any) -> None:
                 """Nothing."""
@@ -71,8 +75,8 @@ CALLS: dict[str, Callable[[Tiltyard], Any]] = {
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_a_call_whose_connection_broke_is_sent_again_under_its_key(name: str, answering: Site) -> None:
-    site, heard = answering(BROKEN, IN_PROGRESS, BROKEN, DONE)
+def test_a_call_that_broke_or_found_no_database_is_sent_again_under_its_key(name: str, answering: Site) -> None:
+    site, heard = answering(BROKEN, IN_PROGRESS, AWAY, DONE)
     assert CALLS[name](site) == {"id": "r1"}
     keys = {key for key, _body in heard}
     assert len(heard) == 4 and len(keys) == 1 and len(keys.pop()) == 32
@@ -95,12 +99,43 @@ def test_it_gives_up(answering: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(heard) > 1
 
 
+def test_a_question_is_asked_again_while_the_database_is_away(answering: Site) -> None:
+    site, heard = answering(AWAY, AWAY, DONE)
+    assert site.me() == {"id": "r1"} and len(heard) == 3
+    site, heard = answering(AWAY)
+    with pytest.raises(Refused, match="away"):
+        site.me()
+    assert len(heard) == 3, "it gives up"
+    for broken in (BROKEN, (507, AWAY[1])):
+        site, heard = answering(broken, DONE)
+        with pytest.raises((Unreachable, Refused)):
+            site.me()
+        assert len(heard) == 1, "a site that is gone, or whose disk is full, is named at once"
+
+
+def test_what_may_not_be_sent_twice_is_sent_once(answering: Site) -> None:
+    site, heard = answering(AWAY, DONE)
+    with pytest.raises(Refused, match="away"):
+        site.act("r", "stop")
+    assert len(heard) == 1
+
+
+def test_completion_does_not_wait_for_the_database(answering: Site) -> None:
+    site, heard = answering(AWAY, (200, b'{"items": []}'))
+    quick = Connection(site.url, "t", "joust", retry=False)
+    with pytest.raises(Refused, match="away"):
+        quick.rows("/projects")
+    assert len(heard) == 1
+
+
 def test_it_waits_as_long_as_it_is_asked(answering: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     slept: list[float] = []
     monkeypatch.setattr("tiltyard_client.connection.time.sleep", slept.append)
     site, _heard = answering((409, IN_PROGRESS[1], "7"), (409, IN_PROGRESS[1], "soon"), DONE)
     site.say("c", "Hello")
-    assert slept == [7.0, 0.01]
+    site, _heard = answering((503, AWAY[1], "5"), AWAY, DONE)
+    site.me()
+    assert slept == [7.0, 0.01, 5.0, 0.01]
 
 
 def test_a_refusal_is_no_reason_to_ask_again(answering: Site) -> None:

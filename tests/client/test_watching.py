@@ -61,7 +61,7 @@ def test_it_ends_with_the_run(asked: Any, state: str) -> None:
     assert len(list(site.watch("r", every_s=0))) == len(heard) == 1
 
 
-@pytest.mark.parametrize("away", [Unreachable("away"), BUSY])
+@pytest.mark.parametrize("away", [Unreachable("away"), BUSY, Refused(503, "unavailable", "away")])
 def test_it_outlives_a_site_that_is_away_or_full(asked: Any, away: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     site, heard = asked(away, _run(5, 1), away, away, _run(9, 2, "succeeded"))
     assert [run["seq"] for run in site.watch("r", every_s=0)] == [5, 9]

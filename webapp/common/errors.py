@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from typing import Any
 
@@ -13,6 +14,7 @@ from django.utils.translation import gettext_noop
 
 from training.machine import DISK_FAULTS
 
+logger = logging.getLogger(__name__)
 MESSAGES = {
     "not_found": gettext_noop("There is nothing here, or you may not see it."),
     "forbidden": gettext_noop("Your role does not allow this."),
@@ -59,10 +61,17 @@ def outage(exc: BaseException | None) -> tuple[int, str] | None:
     return None
 
 
+def log_outage(status: int, request: str, exc: BaseException | None) -> None:
+    """A line for the operator: the answer names no cause."""
+    logger.warning("%s is answered with %d: %s: %s", request, status, type(exc).__name__, str(exc).partition("\n")[0])
+
+
 def server_error(request: HttpRequest, exc: BaseException | None = None) -> HttpResponse:
     """The answer to an error that was not caught elsewhere: that of an outage, else 500, each in the one shape."""
     passes = outage(exc or sys.exc_info()[1])
     status, code = passes or (500, "internal")
+    if passes:
+        log_outage(status, f"{request.method} {request.path}", exc or sys.exc_info()[1])
     headers = {"Retry-After": str(RETRY_AFTER_S)} if passes else {}
     if _wants_json(request):
         return JsonResponse(error_body(request, code), status=status, headers=headers)

@@ -22,7 +22,7 @@ from django.http import Http404, parse_cookie
 from django.urls import Resolver404, resolve
 
 from training.plain import number_in
-from webapp.common.errors import DATABASE_AWAY, error_body
+from webapp.common.errors import DATABASE_AWAY, error_body, log_outage
 from webapp.common.pages import OVERHEAD_BYTES
 from webapp.common.serving import Message, Receive, Send, in_database
 from webapp.people.teams.access import project_for
@@ -50,7 +50,8 @@ class BodyLimit:
         headers = {name.lower(): value for name, value in scope.get("headers", [])}
         try:
             limit = await _allowed_bytes(scope, headers)
-        except DATABASE_AWAY:
+        except DATABASE_AWAY as exc:
+            log_outage(503, f"{scope['method']} {scope['path']}", exc)
             await refuse(send, 503, "unavailable")
             return
         declared = number_in(headers.get(b"content-length", b""))

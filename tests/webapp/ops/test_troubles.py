@@ -26,22 +26,23 @@ from webapp.ops.up import Up, disk_error
 
 
 @pytest.fixture(scope="module")
-def orphan(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A web server whose database is away."""
+def orphan(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
+    """URL and log of a web server whose database is away."""
     port, folder = free_port(), tmp_path_factory.mktemp("orphan")
     away = f"postgresql://postgres@127.0.0.1:{free_port()}/tiltyard"
     env = {**os.environ, "DATABASE_URL": away, "TILTYARD_PORT": str(port), "TILTYARD_DATA_DIR": str(folder / "data")}
     with running(web_program("127.0.0.1", port, behind_proxy=False).argv, folder / "log", env) as child:
         wait_for_http(f"http://127.0.0.1:{port}/login/", child, folder / "log")
-        yield f"http://127.0.0.1:{port}"
+        yield f"http://127.0.0.1:{port}", folder / "log"
 
 
 @pytest.mark.parametrize("accept", ["text/html", "application/json"])
 @pytest.mark.parametrize("path", ["/", "/p/mill/runs/", "/api/v1/projects"])
-def test_a_database_that_is_away_is_reported(orphan: str, path: str, accept: str) -> None:
+def test_a_database_that_is_away_is_reported(orphan: tuple[str, Path], path: str, accept: str) -> None:
+    url, log = orphan
     headers = {"Cookie": "tiltyard=" + "a" * 32, "Accept": accept}
     with pytest.raises(urllib.error.HTTPError) as answer:
-        urllib.request.urlopen(urllib.request.Request(orphan + path, headers=headers), timeout=15)
+        urllib.request.urlopen(urllib.request.Request(url + path, headers=headers), timeout=15)
     text = answer.value.read().decode()
     assert answer.value.code == 503 and int(answer.value.headers["Retry-After"]) > 0
     if accept == "application/json" or path.startswith("/api/"):
@@ -50,6 +51,8 @@ def test_a_database_that_is_away_is_reported(orphan: str, path: str, accept: str
         assert body["request_id"] == answer.value.headers["X-Request-Id"]
     else:
         assert "The database does not answer" in text and "Traceback" not in text
+    causes = [line for line in log.read_text().splitlines() if f"GET {path} is answered with 503: " in line]
+    assert causes and all("Error: " in line or "Timeout: " in line for line in causes), "the log names the cause"
 
 
 def start(**env: str) -> subprocess.CompletedProcess[str]:
