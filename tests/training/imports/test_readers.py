@@ -8,6 +8,7 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -28,16 +29,17 @@ from training.words import Sentence
 from webapp.ops.management.commands.collect_messages import messages_of_python
 
 NAN = float("nan")
-MARKED = {
-    message.text
-    for found in ("imports/*.py", "data/**/*.py", "plain.py")
-    for path in Path(training.__file__).parent.glob(found)
-    for message in messages_of_python(path.read_text(encoding="utf-8"))
-}
-"""Texts of these packages that have a translation."""
 NAMES = {"ChatML", "Llama 3"}
 GOOD = {"input": "hi", "output": "ho", "score": 1.0, "step": 1}
 LINE = json.dumps(GOOD).encode()
+
+
+@cache
+def marked() -> set[str]:
+    """Texts of these packages that have a translation."""
+    package = Path(training.__file__).parent
+    sources = [path for pattern in ("imports/*.py", "data/**/*.py", "plain.py") for path in package.glob(pattern)]
+    return {message.text for path in sources for message in messages_of_python(path.read_text(encoding="utf-8"))}
 
 
 def read(folder: Path, *files: tuple[str, bytes]) -> tuple[ImportReport, list[Any]]:
@@ -66,7 +68,7 @@ def assert_can_be_translated(report: ImportReport) -> None:
         + report.told
         + [sentence for file in report.files for sentence in file.told]
     )
-    assert reasons | {text for each in sentence for text in templates(each)} <= MARKED | NAMES
+    assert reasons | {text for each in sentence for text in templates(each)} <= marked() | NAMES
 
 
 def templates(sentence: Sentence) -> Iterator[str]:
