@@ -126,7 +126,7 @@ $(VENV)/.setup-mutants: requirements/mutants.lock $(VENV)/.setup-test
 	@touch $@
 
 $(JS)/node_modules/.setup: $(JS)/package-lock.json $(VENV)/.setup-test
-	@cd $(JS) && $(NPM) ci --no-audit --no-fund
+	@cd $(JS) && $(NPM:--silent=--loglevel=error) ci --no-audit --no-fund  # --silent would hide why it failed
 	@touch $@
 
 .PHONY: help audit demo up setup test quick pure-tests test-js default-tests test-slow test-docker test-gpu test-vllm setup-vllm mutants compose-init lint fmt bench messages lock release
