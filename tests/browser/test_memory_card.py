@@ -11,8 +11,8 @@ from django.urls import reverse
 from tests.webapp.launch.test_memory import ANSWER
 from tests.working import done
 from webapp.launch import estimates
+from webapp.launch.models import EstimateState, MemoryEstimate
 from webapp.people.teams.models import Project, User
-from webapp.runs.models import EstimateState, MemoryEstimate
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

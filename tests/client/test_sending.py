@@ -14,8 +14,9 @@ from tests.client.conftest import Tool, answered, logged_in, refused
 from tests.webapp.foreign.test_foreign_imports import LOG
 from tests.working import at_once, done
 from webapp.datasets.models import Dataset
+from webapp.foreign.models import RunImport
 from webapp.people.teams.models import Project, User
-from webapp.runs.models import Run, RunImport
+from webapp.runs.models import Run
 from webapp.runs.registry.models import ModelKind, ModelPush, RegisteredModel
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -26,12 +26,14 @@ from webapp.asgi import application
 from webapp.chat.models import Chat
 from webapp.datasets.models import Dataset, DatasetExport
 from webapp.endpoints.models import Endpoint
+from webapp.engine.models import ReaperMark
 from webapp.evaluation.rescoring.models import Rescoring
 from webapp.evaluation.sharing.models import Comment, SavedComparison, SharedLink
 from webapp.evaluation.suites.models import Suite
 from webapp.evaluation.suites.services import suite_create
 from webapp.evaluation.votes.models import Ballot, RoundContestant, RoundVoter, Vote, VoteRound
-from webapp.foreign.models import RunExport
+from webapp.foreign.models import RunExport, RunImport
+from webapp.launch.models import MemoryEstimate, Preparation
 from webapp.people.notifications.formats import Webhook, webhook_write
 from webapp.people.notifications.models import Channel, Event, Notification
 from webapp.people.teams.models import ApiToken, Membership, Project, SiteSwitch, User
@@ -39,7 +41,7 @@ from webapp.people.teams.services import hub_token_set
 from webapp.reading.inspector.models import SavedView
 from webapp.reading.rewinding.models import Branch
 from webapp.rewards.models import RewardCase, RolloutSet
-from webapp.runs.models import MemoryEstimate, Preparation, ReaperMark, Run, RunImport
+from webapp.runs.models import Run
 from webapp.runs.pins.models import PinnedChart
 from webapp.runs.registry.models import Checkpoint, RegisteredModel
 from webapp.runs.removal.models import Removal

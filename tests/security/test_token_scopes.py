@@ -13,9 +13,9 @@ from django.test import Client
 from tests.security.routes import API, TABLE, Who
 from tests.security.test_authorisation_matrix import _address, _send, objects
 from webapp.datasets.models import Dataset
+from webapp.foreign.models import RunImport
 from webapp.people.teams.models import ApiToken, Project, User
 from webapp.people.teams.tokens import token_create
-from webapp.runs.models import RunImport
 
 __all__ = ["objects"]
 RUN = "runs/<uuidstr:run_id>"

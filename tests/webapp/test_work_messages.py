@@ -15,8 +15,8 @@ from tests.working import claimed
 from training.errors import TiltyardError
 from webapp.common import work
 from webapp.datasets.models import Dataset
+from webapp.foreign.models import RunImport
 from webapp.people.teams.models import Project, User
-from webapp.runs.models import RunImport
 
 pytestmark = pytest.mark.django_db(transaction=True)
 LABEL = "runs.runimport"

@@ -23,11 +23,11 @@ from webapp.datasets.rollouts import pairs_order
 from webapp.datasets.services import too_large_sentence
 from webapp.foreign.figure_files import metrics_order
 from webapp.foreign.importing import import_create, import_view, percent_of
-from webapp.foreign.models import RunExport
+from webapp.foreign.models import ImportState, RunExport, RunImport
 from webapp.foreign.views import file_response
 from webapp.people.teams.access import object_for, project_for
 from webapp.people.teams.models import Role, TokenScope
-from webapp.runs.models import ImportState, Run, RunImport
+from webapp.runs.models import Run
 
 # --- Run imports ----------------------------------------------------------------------------------------------------
 # Runs of other trainers over the API: their files are uploaded as on the page, and read by a worker.

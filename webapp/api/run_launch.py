@@ -26,11 +26,12 @@ from webapp.launch.background import CheckView, check_begin, check_record, check
 from webapp.launch.estimates import OPEN, device_default, estimate_begin
 from webapp.launch.forms import config_of, suggested_name
 from webapp.launch.memory_views import MemoryView, row_view, view_of
+from webapp.launch.models import MemoryEstimate
 from webapp.launch.preflight import preflight
 from webapp.people.teams.access import object_for, project_for
 from webapp.people.teams.models import Role
 from webapp.runs import answers as shapes
-from webapp.runs.models import MemoryEstimate, Run
+from webapp.runs.models import Run
 from webapp.runs.records.selectors import aged, runs_with_ages
 
 router = Router(tags=["runs"])

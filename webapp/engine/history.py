@@ -15,9 +15,10 @@ from django.db.models.functions import Now
 from training.errors import Boundary, ErrorInfo, TiltyardError
 from training.words import Sentence
 from webapp.common.text import clean_json
+from webapp.engine.models import Outbox
 from webapp.people.notifications.events import notify
 from webapp.people.notifications.models import Kind
-from webapp.runs.models import Outbox, Run, RunEvent
+from webapp.runs.models import Run, RunEvent
 from webapp.runs.nudge import nudge
 from webapp.runs.states import LEASED, TERMINAL, RunState, sources_of
 

@@ -37,13 +37,14 @@ from webapp.endpoints.spending import BY_DAY, day_over
 from webapp.engine import history
 from webapp.engine.attempts import attempt_end, beat, expired, take_over, worker_lost
 from webapp.engine.history import Lease, LeaseLost, event_add
+from webapp.engine.models import Outbox, ReaperMark
 from webapp.engine.projection import Projector
 from webapp.engine.resolve import environments_of
 from webapp.engine.services import Disk, disk, needed_bytes, run_resume
 from webapp.engine.trainer import kill_orphan
 from webapp.environments.models import Environment
 from webapp.runs.advisories.models import DoctorRules
-from webapp.runs.models import Attempt, Outbox, ReaperMark, Run, RunEvent
+from webapp.runs.models import Attempt, Run, RunEvent
 from webapp.runs.states import RunState
 
 logger = logging.getLogger(__name__)

@@ -48,9 +48,10 @@ from webapp.datasets.services import KEEP_FREE_BYTES, too_large_sentence
 from webapp.engine.attempts import attempt_end
 from webapp.engine.history import Lease
 from webapp.engine.projection import Projector, parse_line, read_lines
+from webapp.foreign.models import ImportState, RunImport
 from webapp.people.teams.audit import audit
 from webapp.people.teams.models import AuditAction, Project, User
-from webapp.runs.models import Attempt, ImportState, Run, RunEvent, RunImport
+from webapp.runs.models import Attempt, Run, RunEvent
 from webapp.runs.removal.services import removal_add
 from webapp.runs.states import RunState
 

@@ -1,4 +1,4 @@
-"""Files of a run's metrics that a person asked for."""
+"""Files of runs that other trainers made, brought by a person, and files of a run's metrics that a person asked for."""
 
 from __future__ import annotations
 
@@ -13,7 +13,47 @@ from webapp.common.ids import UuidModel
 from webapp.common.storage import run_export_file
 from webapp.common.work import Work
 from webapp.datasets.models import ExportState
+from webapp.people.teams.models import Project
 from webapp.runs.models import Run
+
+
+class ImportState(models.TextChoices):
+    """The state of an upload of a foreign run."""
+
+    READING = "reading", _("being read")
+    DONE = "done", _("imported")
+    REJECTED = "rejected", _("rejected")
+
+
+class RunImport(UuidModel, Work):
+    """Files of a run that another trainer made, uploaded by a person. Their folder is deleted once they are read."""
+
+    OPEN = (ImportState.READING,)
+    LIMIT_S = 1740  # the reading, and then the writing of the run
+
+    project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="imports")
+    name = models.CharField(max_length=80, blank=True)
+    state = models.CharField(max_length=10, choices=ImportState.choices, default=ImportState.READING)
+    files = models.JSONField(default=list, help_text="[{name, bytes}] in the order of upload")
+    source_run = models.CharField(
+        max_length=200,
+        blank=True,
+        default="",
+        db_default="",
+        help_text="the one that is meant, where a table has several",
+    )
+    report = models.JSONField(default=dict, help_text="training.imports.report.ImportReport")
+    run = models.ForeignKey(Run, null=True, on_delete=models.SET_NULL, related_name="+")
+    is_new = models.BooleanField(default=True, help_text="False where the same files had been imported before")
+    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        app_label = "runs"  # where its table was made: a new label would rename it
+        ordering = ["-created_at"]
+
+    def __str__(self) -> str:
+        return f"{self.name or 'import'} of {self.project}"
 
 
 class MetricsFormat(models.TextChoices):

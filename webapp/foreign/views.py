@@ -35,11 +35,11 @@ from webapp.engine.resolve import dataset_path
 from webapp.foreign import importing as foreign
 from webapp.foreign.figure_files import has_ended, metrics_order
 from webapp.foreign.importing import import_view
-from webapp.foreign.models import MetricsFormat, RunExport
+from webapp.foreign.models import ImportState, MetricsFormat, RunExport, RunImport
 from webapp.people.teams.access import can_edit, own, project_for
 from webapp.people.teams.audit import audit
 from webapp.people.teams.models import AuditAction, Project, Role, User
-from webapp.runs.models import ImportState, Run, RunImport
+from webapp.runs.models import Run
 from webapp.runs.records.selectors import own_run
 
 # The form of an import.

@@ -30,12 +30,13 @@ from webapp.engine.resolve import resolve
 from webapp.engine.services import run_change, run_create, run_launch
 from webapp.launch.findings import Check, Offer, Outcome, in_language
 from webapp.launch.forms import suggested_name
+from webapp.launch.models import CheckState, LaunchCheck, Preparation, PreparationState
 from webapp.launch.needs import Situation, filled, needs_make, runs_of, situation
 from webapp.launch.preflight import LONG_LIMIT_S, preflight
 from webapp.people.teams.access import project_for
 from webapp.people.teams.audit import audit
 from webapp.people.teams.models import AuditAction, Project, Role, User
-from webapp.runs.models import CheckState, LaunchCheck, Preparation, PreparationState, Run
+from webapp.runs.models import Run
 from webapp.runs.registry.models import Checkpoint
 from webapp.runs.states import RunState
 

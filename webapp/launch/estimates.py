@@ -33,8 +33,8 @@ from webapp.common import work
 from webapp.common.work import Claim
 from webapp.common.workers.beating import training_gpus
 from webapp.engine.resolve import base_meant
+from webapp.launch.models import EstimateState, MemoryEstimate
 from webapp.people.teams.models import Project, User
-from webapp.runs.models import EstimateState, MemoryEstimate
 
 # How much memory a job needs on a device, shown while it is still a form.
 #

@@ -37,11 +37,11 @@ from webapp.launch.estimates import (
 )
 from webapp.launch.findings import YamlProblem, config_from_text, option_title
 from webapp.launch.forms import RunForm
+from webapp.launch.models import MemoryEstimate
 from webapp.launch.start import Chosen
 from webapp.people.teams.access import can_edit, own, project_for
 from webapp.people.teams.models import Project, User
 from webapp.rewards.cases import Paid, paid_for
-from webapp.runs.models import MemoryEstimate
 
 # --- Memory view ----------------------------------------------------------------------------------------------------
 # An estimate of memory as pages and the API show it, and a form or a YAML text as the job that it is about.

@@ -17,11 +17,12 @@ from webapp.engine.services import branch_point
 from webapp.launch.background import preparation_shown
 from webapp.launch.findings import in_language
 from webapp.launch.forms import config_of, suggested_name
+from webapp.launch.models import Preparation, PreparationState
 from webapp.launch.needs import Situation, filled, situation
 from webapp.people.teams.access import object_for
 from webapp.people.teams.models import Project
 from webapp.runs.config import of_step
-from webapp.runs.models import Preparation, PreparationState, Run
+from webapp.runs.models import Run
 from webapp.runs.registry.models import Checkpoint
 from webapp.runs.states import RunState
 

@@ -43,11 +43,12 @@ from webapp.launch.background import (
 from webapp.launch.findings import Outcome, YamlProblem, config_from_text, options_of, yaml_set
 from webapp.launch.forms import RunForm, reference_choices, suggested_name
 from webapp.launch.memory_views import device_context
+from webapp.launch.models import Preparation, PreparationState
 from webapp.launch.preflight import child_environment, one_of_few, preflight
 from webapp.launch.start import cards, chosen_of, start_of
 from webapp.people.teams.access import can_edit, own, project_for
 from webapp.people.teams.models import Project, Role, User
-from webapp.runs.models import Preparation, PreparationState, Run
+from webapp.runs.models import Run
 
 
 def _form_context(request: HttpRequest, project: Project, form: RunForm, **more: Any) -> dict[str, Any]:

@@ -11,13 +11,13 @@ from webapp.common.work import Kind, register
 from webapp.datasets.models import ExportState
 from webapp.foreign.figure_files import metrics_failed, metrics_write
 from webapp.foreign.importing import import_ended, import_failed, import_read
-from webapp.foreign.models import RunExport
+from webapp.foreign.models import RunExport, RunImport
 from webapp.launch.background import check_failed, check_run, preparation_advance, preparation_failed
 from webapp.launch.estimates import estimate_failed, estimate_make
+from webapp.launch.models import LaunchCheck, MemoryEstimate, Preparation
 from webapp.people.notifications.delivering import delivery_failed, delivery_run, reader_failed, reader_test
 from webapp.people.notifications.events import event_failed, event_spread
 from webapp.people.notifications.models import Delivery, Event, Reader
-from webapp.runs.models import LaunchCheck, MemoryEstimate, Preparation, RunImport
 from webapp.runs.registry.models import ModelPush, PushState
 from webapp.runs.registry.sending import push_failed, push_run
 from webapp.runs.removal.models import Removal

@@ -1,4 +1,7 @@
-"""Runs, their attempts, their history, and the outbox that wakes workers."""
+"""Runs, their attempts and their history, and what a person keeps about them.
+
+``Attempt`` and ``RunEvent`` are here, though the engine writes them: the lists and curves of this room read them.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +15,7 @@ from django.utils.translation import gettext_lazy as _
 
 from training.config import DEFAULT_KIND, Method, Reference, method_of
 from webapp.common.ids import Present, UuidModel, name_validator
-from webapp.common.pools import SHORT, TRAIN
-from webapp.common.work import Work
+from webapp.common.pools import TRAIN
 from webapp.people.teams.models import Project
 from webapp.runs.states import AT_WORK, LEASED, RunState
 
@@ -269,180 +271,3 @@ class RunEvent(models.Model):
 
     def __str__(self) -> str:
         return f"{self.kind} #{self.seq}"
-
-
-class Outbox(models.Model):
-    """A nudge that must reach a worker; written with the run, sent after, so a dead broker loses nothing."""
-
-    run = models.ForeignKey(Run, on_delete=models.CASCADE)
-    created_at = models.DateTimeField(auto_now_add=True)
-    sent_at = models.DateTimeField(null=True, db_index=True)
-
-    def __str__(self) -> str:
-        return f"nudge for {self.run_id}"
-
-
-class ReaperMark(models.Model):
-    """One row: when the reaper last looked, by the clock of the database, and until when it must not reap.
-
-    A gap in ``ran_at`` means an outage or a jump of the clock, after which living workers get one TTL to beat again.
-    """
-
-    ran_at = models.DateTimeField()
-    idle_until = models.DateTimeField(null=True)
-
-    def __str__(self) -> str:
-        return f"reaper at {self.ran_at}"
-
-
-class ImportState(models.TextChoices):
-    """The state of an upload of a foreign run."""
-
-    READING = "reading", _("being read")
-    DONE = "done", _("imported")
-    REJECTED = "rejected", _("rejected")
-
-
-class RunImport(UuidModel, Work):
-    """Files of a run that another trainer made, uploaded by a person. Their folder is deleted once they are read."""
-
-    OPEN = (ImportState.READING,)
-    LIMIT_S = 1740  # the reading, and then the writing of the run
-
-    project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="imports")
-    name = models.CharField(max_length=80, blank=True)
-    state = models.CharField(max_length=10, choices=ImportState.choices, default=ImportState.READING)
-    files = models.JSONField(default=list, help_text="[{name, bytes}] in the order of upload")
-    source_run = models.CharField(
-        max_length=200,
-        blank=True,
-        default="",
-        db_default="",
-        help_text="the one that is meant, where a table has several",
-    )
-    report = models.JSONField(default=dict, help_text="training.imports.report.ImportReport")
-    run = models.ForeignKey(Run, null=True, on_delete=models.SET_NULL, related_name="+")
-    is_new = models.BooleanField(default=True, help_text="False where the same files had been imported before")
-    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
-    created_at = models.DateTimeField(auto_now_add=True)
-
-    class Meta:
-        ordering = ["-created_at"]
-
-    def __str__(self) -> str:
-        return f"{self.name or 'import'} of {self.project}"
-
-
-class PreparationState(models.TextChoices):
-    """The state of the making of a preset's needs."""
-
-    OPEN = "open", _("being prepared")
-    DONE = "done", _("prepared")
-    FAILED = "failed", _("failed")
-    DROPPED = "dropped", _("dropped")
-
-
-class Preparation(UuidModel, Work):
-    """A preset that a person had made ready here, and launched if ``launch``. It needs no open page."""
-
-    OPEN = (PreparationState.OPEN,)
-    LIMIT_S = 240
-    POOL = SHORT
-    PRIORITY = 0  # a person waits to launch
-    AGAIN_AFTER_S = 5
-
-    project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="preparations")
-    preset = models.CharField(max_length=60)
-    size = models.CharField(max_length=10)
-    launch = models.BooleanField(default=False)
-    language = models.CharField(max_length=20, blank=True, help_text="what notes are written in")
-    state = models.CharField(max_length=10, choices=PreparationState.choices, default=PreparationState.OPEN)
-    note = models.TextField(blank=True, help_text="why it failed")
-    run = models.ForeignKey(Run, null=True, on_delete=models.SET_NULL, related_name="+")
-    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
-    created_at = models.DateTimeField(auto_now_add=True)
-
-    class Meta:
-        ordering = ["-created_at"]
-        constraints = [
-            models.UniqueConstraint(
-                fields=["project", "preset", "size"], condition=models.Q(state="open"), name="preparation_once"
-            )
-        ]
-
-    def __str__(self) -> str:
-        return f"{self.preset} ({self.size}) of {self.project}"
-
-
-class CheckState(models.TextChoices):
-    """The state of the check before a launch."""
-
-    OPEN = "open", _("being checked")
-    PASSED = "passed", _("all checks passed")
-    STOPPED = "stopped", _("decision needed")
-    DROPPED = "dropped", _("dropped")
-
-
-class LaunchCheck(UuidModel, Work):
-    """The check of a run before it is queued, or (without a run) one that a person asked for on the form."""
-
-    OPEN = (CheckState.OPEN,)
-    LIMIT_S = 420
-    POOL = SHORT
-    PRIORITY = 0  # a person waits to launch
-
-    project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="launch_checks")
-    run = models.ForeignKey(Run, null=True, on_delete=models.CASCADE, related_name="launch_checks")
-    digest = models.CharField(max_length=64, help_text="of what was checked, and in which language")
-    anyway = models.BooleanField(default=False, help_text="only a hard problem stops the launch")
-    language = models.CharField(max_length=20, blank=True, help_text="what findings are written in")
-    state = models.CharField(max_length=10, choices=CheckState.choices, default=CheckState.OPEN)
-    findings = models.JSONField(default=list, help_text="webapp.launch.preflight.Check, in order")
-    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
-    created_at = models.DateTimeField(auto_now_add=True)
-    ended_at = models.DateTimeField(null=True)
-
-    class Meta:
-        ordering = ["-created_at"]
-        indexes = [models.Index(fields=["project", "digest", "-ended_at"], name="launch_check_fresh")]
-        constraints = [
-            models.UniqueConstraint(fields=["run"], condition=models.Q(state="open"), name="launch_check_once")
-        ]
-
-    def __str__(self) -> str:
-        return f"check of {self.run or self.project}"
-
-
-class EstimateState(models.TextChoices):
-    """The state of an estimate of memory."""
-
-    OPEN = "open", _("being worked out")
-    DONE = "done", _("done")
-    FAILED = "failed", _("failed")
-    DROPPED = "dropped", _("dropped")
-
-
-class MemoryEstimate(UuidModel, Work):
-    """How much memory a job needs on a device: what a person's form asks for, kept by what it depends on."""
-
-    OPEN = (EstimateState.OPEN,)
-    LIMIT_S = 180
-    POOL = SHORT
-    AGAIN_AFTER_S = 5
-
-    project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="memory_estimates")
-    digest = models.CharField(max_length=64, help_text="of what it depends on")
-    config = models.JSONField(help_text="what of the job decides about memory, its model resolved")
-    device = models.CharField(max_length=120, help_text="as training.memory.devices.device_named takes it")
-    state = models.CharField(max_length=10, choices=EstimateState.choices, default=EstimateState.OPEN)
-    answer = models.JSONField(default=dict, help_text="what python -m training memory --json says")
-    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
-    created_at = models.DateTimeField(auto_now_add=True)
-    ended_at = models.DateTimeField(null=True)
-
-    class Meta:
-        ordering = ["-created_at"]
-        indexes = [models.Index(fields=["project", "digest", "-created_at"], name="memory_estimate_known")]
-
-    def __str__(self) -> str:
-        return f"memory on {self.device} in {self.project}"

@@ -13,9 +13,10 @@ from django.test import Client
 from tests.webapp.foreign.test_foreign_imports import DUMP, LOG
 from tests.working import done
 from webapp.common.storage import import_dir
+from webapp.foreign.models import RunImport
 from webapp.people.teams.models import AuditEntry, Project, User
 from webapp.people.teams.tokens import token_create
-from webapp.runs.models import Run, RunImport
+from webapp.runs.models import Run
 
 pytestmark = pytest.mark.django_db
 ADDRESS = "/api/v1/projects/joust/runs/import"

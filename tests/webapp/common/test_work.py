@@ -21,8 +21,8 @@ from tests.working import at_once
 from training.errors import DataError, TiltyardError
 from webapp.common import work
 from webapp.datasets.models import Dataset
+from webapp.foreign.models import RunImport
 from webapp.people.teams.models import Project
-from webapp.runs.models import RunImport
 
 pytestmark = pytest.mark.django_db(transaction=True)
 LABEL = "runs.runimport"

@@ -16,8 +16,9 @@ from django.utils import timezone
 from webapp.common.storage import attempt_dir
 from webapp.common.workers.beating import folder_problem
 from webapp.engine import recovery
+from webapp.engine.models import ReaperMark
 from webapp.engine.trainer import Trainer
-from webapp.runs.models import Attempt, ReaperMark, Run
+from webapp.runs.models import Attempt, Run
 from webapp.runs.states import RunState
 
 pytestmark = pytest.mark.django_db

@@ -21,8 +21,9 @@ from webapp.engine import attempts as leases
 from webapp.engine import recovery
 from webapp.engine.attempts import attempt_end
 from webapp.engine.history import LeaseLost
+from webapp.engine.models import Outbox, ReaperMark
 from webapp.engine.services import run_stop
-from webapp.runs.models import Attempt, Outbox, ReaperMark, Run, RunEvent
+from webapp.runs.models import Attempt, Run, RunEvent
 from webapp.runs.rollouts.models import Rollout
 from webapp.runs.states import RunState
 

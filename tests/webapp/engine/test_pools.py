@@ -18,10 +18,11 @@ from webapp.engine import attempts as leases
 from webapp.engine import recovery, supervisor
 from webapp.engine.attempts import WORKER_CLOSING, attempt_end
 from webapp.engine.history import Lease
+from webapp.engine.models import Outbox
 from webapp.engine.services import run_change, run_create, run_launch, run_resume
 from webapp.engine.supervisor import nudge_next, supervise
 from webapp.people.teams.models import Project, User
-from webapp.runs.models import Outbox, Run
+from webapp.runs.models import Run
 from webapp.runs.states import RunState
 
 __all__ = ["make_endpoint", "stub"]

@@ -15,11 +15,12 @@ from webapp.datasets.models import DatasetState
 from webapp.engine import history
 from webapp.engine.attempts import attempt_end, claim
 from webapp.engine.history import run_transition
+from webapp.engine.models import Outbox
 from webapp.engine.recovery import nudge_forgotten
 from webapp.engine.resolve import resolve
 from webapp.engine.services import run_create, run_launch, run_pause, run_resume, run_stop
 from webapp.runs import answers
-from webapp.runs.models import Attempt, Outbox, Run, RunEvent
+from webapp.runs.models import Attempt, Run, RunEvent
 from webapp.runs.records.selectors import aged
 from webapp.runs.registry.models import Checkpoint, ModelKind, RegisteredModel
 from webapp.runs.states import RunState

@@ -18,9 +18,10 @@ from tests.working import claimed, done, perform
 from training.config import JobConfig
 from webapp.common.storage import import_dir
 from webapp.foreign import importing as foreign
+from webapp.foreign.models import ImportState, RunImport
 from webapp.people.teams.models import Project, User
 from webapp.runs.metrics.models import MetricPoint
-from webapp.runs.models import ImportState, Run, RunImport
+from webapp.runs.models import Run
 from webapp.runs.rollouts.models import Rollout, RolloutGroup
 from webapp.runs.states import RunState
 

@@ -19,8 +19,9 @@ from webapp.launch import preflight
 from webapp.launch.background import check_view, launch_checked
 from webapp.launch.findings import Check, Offer
 from webapp.launch.forms import RunForm
+from webapp.launch.models import LaunchCheck
 from webapp.people.teams.models import Project, User
-from webapp.runs.models import LaunchCheck, Run, RunEvent
+from webapp.runs.models import Run, RunEvent
 
 Clients = Callable[..., Client]
 

@@ -21,8 +21,9 @@ from webapp.launch import preflight
 from webapp.launch import views as launch_views
 from webapp.launch.findings import Check, YamlProblem, config_from_text
 from webapp.launch.forms import GROUP_HELP, RunForm, config_of, option_groups, suggested_name
+from webapp.launch.models import LaunchCheck
 from webapp.people.teams.models import Project, User
-from webapp.runs.models import LaunchCheck, Run
+from webapp.runs.models import Run
 
 
 @pytest.fixture

@@ -23,8 +23,8 @@ from webapp.common.work import Lost
 from webapp.common.workers.models import Worker
 from webapp.launch import estimates
 from webapp.launch.estimates import decisive, device_default, device_known, estimate_begin, estimate_make, own_devices
+from webapp.launch.models import MemoryEstimate
 from webapp.people.teams.models import Project, User
-from webapp.runs.models import MemoryEstimate
 from webapp.runs.states import RunState
 
 Clients = Callable[..., Client]

@@ -6,8 +6,8 @@ import pytest
 from django.urls import reverse
 
 from tests.webapp.launch.test_memory import Clients, asked, done, job
+from webapp.launch.models import MemoryEstimate
 from webapp.people.teams.models import Project, User
-from webapp.runs.models import MemoryEstimate
 
 pytestmark = pytest.mark.django_db
 

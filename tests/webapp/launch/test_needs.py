@@ -18,11 +18,12 @@ from webapp.datasets.models import Dataset
 from webapp.environments.models import DatasetOrder, Environment, OrderState, ReplicaState
 from webapp.launch import needs as needs_module
 from webapp.launch.background import preparation_lines
+from webapp.launch.models import Preparation
 from webapp.launch.needs import FAILED, FOUND, MAKING, MISSING, filled, situation
 from webapp.launch.preflight import preflight
 from webapp.people.teams.models import Project, User
 from webapp.rewards.models import RewardSpec
-from webapp.runs.models import Preparation, Run
+from webapp.runs.models import Run
 
 pytestmark = pytest.mark.django_db(transaction=True)
 TOOLBENCH, REASONING = presets()["toolbench"], presets()["reasoning-grpo"]

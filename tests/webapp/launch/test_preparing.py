@@ -20,8 +20,9 @@ from webapp.environments.orders import order_create, order_room
 from webapp.launch import background
 from webapp.launch.background import preparation_drop, preparation_open
 from webapp.launch.findings import Check, Outcome
+from webapp.launch.models import Preparation
 from webapp.people.teams.models import Membership, Project, User
-from webapp.runs.models import Preparation, Run
+from webapp.runs.models import Run
 
 pytestmark = pytest.mark.django_db(transaction=True)
 GRPO, SFT, TOOLBENCH = presets()["reasoning-grpo"], presets()["reasoning-sft"], presets()["toolbench"]

@@ -18,9 +18,10 @@ from django.utils import timezone
 from tests.processes import running
 from tests.servers import make_child_env
 from webapp.engine import attempts as leases
+from webapp.engine.models import Outbox
 from webapp.ops.management.commands import run_clockwork
 from webapp.ops.management.commands.run_clockwork import JOBS, Clockwork, Job
-from webapp.runs.models import Attempt, Outbox, Run
+from webapp.runs.models import Attempt, Run
 from webapp.runs.states import RunState
 
 

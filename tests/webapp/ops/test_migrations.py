@@ -12,6 +12,10 @@ from urllib.parse import urlsplit
 
 import psycopg
 import pytest
+from django.apps import apps
+from django.db.migrations.autodetector import MigrationAutodetector
+from django.db.migrations.loader import MigrationLoader
+from django.db.migrations.state import ProjectState
 from psycopg import sql
 
 from tests.plugin import template_ready
@@ -65,7 +69,8 @@ from django.utils import timezone
 from webapp.runs.registry.models import Checkpoint
 from webapp.runs.metrics.models import MetricPoint
 from webapp.runs.rollouts.models import Rollout, RolloutGroup, Turn
-from webapp.runs.models import Preparation, Run, RunEvent
+from webapp.launch.models import Preparation
+from webapp.runs.models import Run, RunEvent
 from webapp.people.teams.models import AuditEntry, Project, Team, User
 from webapp.runs.removal.models import Removal
 
@@ -137,3 +142,24 @@ def test_the_way_back_to_the_older_release_and_forward_again(url: str) -> None:
     assert output["back"] == output["before"] and output["again"] == output["before"]
     assert not {"held", "parent_id", "removed_at", "resume_step"} & set(output["columns"])
     assert not {"workers_worker", "removal_removal", "teams_loginthrottle"} & set(output["tables"])
+
+
+def test_every_change_of_a_model_has_its_migration() -> None:
+    """Also where a class moved into another room: one that is not loaded, or has another label, would be a change."""
+    loader = MigrationLoader(None)
+    made = MigrationAutodetector(loader.project_state(), ProjectState.from_apps(apps)).changes(loader.graph)
+    assert {label: [change.operations for change in found] for label, found in made.items()} == {}
+
+
+def test_tables_keep_their_names_in_the_rooms_that_own_them() -> None:
+    rooms = ("webapp.engine.models", "webapp.foreign.models", "webapp.launch.models")
+    found = {(model.__module__, model._meta.db_table) for model in apps.get_models() if model.__module__ in rooms}
+    assert found == {
+        ("webapp.engine.models", "runs_outbox"),
+        ("webapp.engine.models", "runs_reapermark"),
+        ("webapp.foreign.models", "foreign_runexport"),
+        ("webapp.foreign.models", "runs_runimport"),
+        ("webapp.launch.models", "runs_launchcheck"),
+        ("webapp.launch.models", "runs_memoryestimate"),
+        ("webapp.launch.models", "runs_preparation"),
+    }

@@ -15,10 +15,11 @@ from training.config import JobConfig, RewardComponent
 from training.policy.scripted import POLICIES
 from webapp.launch import preflight
 from webapp.launch.findings import Check
+from webapp.launch.models import LaunchCheck
 from webapp.launch.play_views import BedForm, SampleForm, best_reward, policy_table
 from webapp.people.teams.models import Project, User
 from webapp.rewards.models import RewardSpec
-from webapp.runs.models import LaunchCheck, Run
+from webapp.runs.models import Run
 from webapp.runs.rollouts.models import Rollout
 from webapp.runs.states import RunState
 

@@ -15,8 +15,9 @@ from django.utils import timezone
 from tests.working import claimed
 from webapp.common import work
 from webapp.datasets.models import Dataset
+from webapp.engine.models import ReaperMark
+from webapp.foreign.models import RunImport
 from webapp.people.teams.models import Project, User
-from webapp.runs.models import ReaperMark, RunImport
 from webapp.site import workers
 
 pytestmark = pytest.mark.django_db
