@@ -15,7 +15,6 @@ import {
   score,
   visible,
 } from "../../static/js/lib/format.js";
-import { words } from "../../static/js/lib/log.js";
 import { grouped, isPhantom, modelTurns, rewardSpan, stepCounts } from "../../static/js/lib/rollouts.js";
 import { baselineShapes, markShapes, stageShapes } from "../../static/js/lib/shapes.js";
 import { decimate, flatRange, last, positive, smooth, sparkLines, valueAt } from "../../static/js/lib/series.js";
@@ -145,24 +144,6 @@ test("rollouts are grouped and counted", () => {
     { messages: [{ role: "user", content: "" }] },
   ];
   assert.equal(modelTurns(turns), 1);
-});
-
-test("events are shown in one line, in the words of the page", () => {
-  const catalogue = {
-    "state.queued": "等待中",
-    "state.preparing": "准备中",
-    "error.worker_lost": "工作进程失联",
-    "told.launched by {name}": "由 {name} 启动",
-  };
-  const strings = { textContent: JSON.stringify(catalogue) };
-  Object.assign(globalThis, { document: { querySelectorAll: () => [strings] } });
-  const moved = { kind: "state", payload: { from: "queued", to: "preparing", reason: "" } };
-  assert.equal(words(moved), "等待中 → 准备中");
-  const reason = { template: "launched by {name}", values: { name: "ana" } };
-  assert.equal(words({ kind: "state", payload: { ...moved.payload, reason } }), "等待中 → 准备中 · 由 ana 启动");
-  assert.equal(words({ kind: "state", payload: { ...moved.payload, reason: null } }), "等待中 → 准备中");
-  assert.equal(words({ kind: "warning", payload: { code: "worker_lost", message: "w1" } }), "工作进程失联 w1");
-  assert.equal(words({ kind: "log", payload: { level: "info", message: "a\u202eb" } }), "info a[U+202E]b");
 });
 
 test("baselines are dashed lines, and a logarithmic axis has none at zero", () => {

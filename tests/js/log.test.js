@@ -64,7 +64,13 @@ test("of many checkpoints the table has the newest hundred, the newest on top", 
 });
 
 /** @param {number} seq */
-const line = (seq) => ({ seq, kind: "log", at: `2026-01-01T00:00:0${seq}Z`, payload: { message: `line ${seq}` } });
+const line = (seq) => ({
+  seq,
+  kind: "log",
+  at: `2026-01-01T00:00:0${seq}Z`,
+  payload: { message: `line ${seq}` },
+  words: null,
+});
 
 test("the log writes each line once, after those that the server wrote", () => {
   const box = new Node();
@@ -75,6 +81,8 @@ test("the log writes each line once, after those that the server wrote", () => {
   assert.deepEqual(texts(), ["2026-01-01 00:00:03  line 3"]);
   log.update([line(2), line(3), line(4), { ...line(5), kind: "warning" }]);
   assert.deepEqual(texts(), ["2026-01-01 00:00:03  line 3", "2026-01-01 00:00:04  line 4"]);
+  log.update([{ ...line(6), payload: { level: "error", message: "a\u202eb" } }]);
+  assert.equal(texts().at(-1), "2026-01-01 00:00:06  error a[U+202E]b");
 });
 
 test("new events come on top of the table, each once", () => {
@@ -84,11 +92,11 @@ test("new events come on top of the table, each once", () => {
     ...line(seq),
     kind: "warning",
     attempt: seq,
-    payload: { code: "odd", message: `event ${seq}` },
+    words: `event ${seq}\u202e`,
   });
   const texts = () => body.children.map((row) => row.lastElementChild?.textContent);
   drawEvents(/** @type {any} */ (body), [warning(1), warning(2), line(3), warning(4)]);
-  assert.deepEqual(texts(), ["event 4", "event 2"]);
+  assert.deepEqual(texts(), ["event 4[U+202E]", "event 2[U+202E]"]);
   drawEvents(/** @type {any} */ (body), [warning(4), warning(5)]);
-  assert.deepEqual(texts(), ["event 5", "event 4", "event 2"]);
+  assert.deepEqual(texts(), ["event 5[U+202E]", "event 4[U+202E]", "event 2[U+202E]"]);
 });

@@ -59,7 +59,8 @@ def run_events(
         return found
     place = max(-1, min(since, run.seq))
     known = None if streamed else step  # a stream has events alone
-    question = Question(caller(request).pk, run.pk, place, size, known, partial(_refusal_answer, request, run.pk))
+    may = partial(_refusal_answer, request, run.pk)
+    question = Question(caller(request).pk, run.pk, place, size, known, translation.get_language(), may)
     coming = partial(stream, request, question) if streamed else partial(one_answer, request, question, wait)
     return Later(request, coming)
 

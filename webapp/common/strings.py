@@ -9,9 +9,8 @@ from types import MappingProxyType
 from django.utils.translation import get_language, pgettext
 from django.utils.translation import gettext as _
 
-from training.journal import VERIFIED
 from training.metrics import METRICS
-from webapp.common.words import STATE_REASONS, Outcome, failure_strings
+from webapp.common.words import Outcome, failure_strings
 
 
 def _by_language(made: Callable[[], dict[str, str]]) -> Callable[[], Mapping[str, str]]:
@@ -50,12 +49,11 @@ def base_strings() -> dict[str, str]:
 @_by_language
 def run_strings() -> dict[str, str]:
     """The texts of the run page's scripts."""
-    recorded = {f"told.{template}": _(template) for template in (*VERIFIED.values(), *STATE_REASONS)}
+    held = {key: report_strings()[key] for key in ("held", "held_now")}
     return {
         **_live_strings(),
         **_state_strings(),
-        **report_strings(),
-        **recorded,
+        **held,
         **_rollout_strings(),
         **curve_strings(),
         **failure_strings(),
@@ -64,8 +62,8 @@ def run_strings() -> dict[str, str]:
 
 @_by_language
 def report_strings() -> dict[str, str]:
-    """Waiting, and what the trainer reports about itself; ``webapp/runs/records/reports.py`` and ``lib/reports.js``
-    fill them in."""
+    """Waiting, and what the trainer reports about itself; ``webapp/runs/reports.py`` fills them in, and ``lib/held.js``
+    those of a wait."""
     return {
         "held": _("Step {step} waits: {what} Next try in {next}; without success the run pauses in {left}."),
         "held_now": _("Step {step} waits: {what} Trying again now; without success the run pauses in {left}."),

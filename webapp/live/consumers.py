@@ -21,6 +21,7 @@ from django.contrib.sessions.backends.db import SessionStore
 from django.core.exceptions import PermissionDenied
 from django.db.models import Model
 from django.http import Http404
+from django.utils import translation
 
 from training.plain import number_in
 from webapp.common.errors import DATABASE_AWAY
@@ -66,6 +67,13 @@ def user_now(scope: dict[str, Any]) -> User | AnonymousUser:
     if user is None or not user.is_authenticated:
         return AnonymousUser()
     return User.objects.filter(pk=user.pk, is_active=True).first() or AnonymousUser()
+
+
+def language_of(scope: dict[str, Any]) -> str:
+    """The language of the person behind the socket, as for a page: the cookie's, else the browser's."""
+    accepted = dict(scope["headers"]).get(b"accept-language", b"").decode("latin-1")
+    asked = SimpleNamespace(COOKIES=scope.get("cookies", {}), META={"HTTP_ACCEPT_LANGUAGE": accepted})
+    return translation.get_language_from_request(asked)  # type: ignore[arg-type]
 
 
 class Watcher(AsyncWebsocketConsumer):
@@ -162,7 +170,8 @@ class Watcher(AsyncWebsocketConsumer):
             await self.close(1011)
 
     async def _loop(self) -> None:
-        """The loop of one socket: sends what is due."""
+        """The loop of one socket: sends what is due. It is a task of its own, so the language is for it alone."""
+        translation.activate(language_of(self.scope))
         beat_at, check_at = time.monotonic() + BEAT_S, time.monotonic() + RECHECK_S
         while True:
             self.wake.clear()

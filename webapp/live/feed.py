@@ -16,6 +16,7 @@ from uuid import UUID
 from weakref import WeakKeyDictionary
 
 from channels.layers import get_channel_layer
+from django.utils import translation
 
 from webapp.common.answers import Extended, as_json, in_shape
 from webapp.common.serving import in_database
@@ -95,7 +96,7 @@ def snapshot_text(run: Run) -> str:
     events = _fitting(found_events, EVENTS_BYTES, partial(as_json, answers.Event))
     checkpoints = Checkpoint.objects.filter(run=run).order_by("-step", "-attempt")[:CHECKPOINTS_MAX]
     saved = _fitting(checkpoints, CHECKPOINTS_BYTES, partial(as_json, answers.Checkpoint))
-    head = {"type": "snapshot", "seq": run.seq, "run": in_shape(answers.RunView, run), "step": step}
+    head = {"type": "snapshot", "seq": run.seq, "run": in_shape(answers.FrameRun, run), "step": step}
     more = {"names": len(names) - len(shown), "rollouts": more_rollouts}
     head |= {"more": more, "names": {name: found[name] for name in shown}, "curves": metrics.first_curves(run, shown)}
     lists = {"rollouts": rollouts, "groups": groups, "events": events[::-1], "checkpoints": saved[::-1]}
@@ -152,8 +153,8 @@ def _rollout_text(rollout: Rollout) -> str:
 # Shared by all sockets of this process: the reads from the database, and the listener on the channel layer.
 #
 # 1. Reads run in a few threads of their own that keep their database connections, away from the threads of requests.
-# 2. The first frame, the frames after a given ``seq``, a step and curves that are asked for are read and encoded once,
-#    however many sockets of a run want them: five hundred tabs cost as much as one for each run.
+# 2. The first frame, the frames after a given ``seq``, a step and curves that are asked for are read and encoded once
+#    for each language, however many sockets of a run want them: five hundred tabs cost as much as one or two.
 # 3. One task for each watched run listens on the channel layer. If Redis is away it tries again with a growing pause,
 #    and wakes the sockets when it is back; they also look by themselves, so a lost nudge costs two seconds at most.
 
@@ -198,6 +199,12 @@ class News(Read):
         return bool(self.events)
 
 
+def _in_language(language: str | None, action: Callable[..., Any], *arguments: Any) -> Any:
+    """Read in the language of the reader, which the threads of the database do not know."""
+    with translation.override(language):
+        return action(*arguments)
+
+
 def _read_snapshot(run_id: UUID) -> Read:
     run = _run_or_gone(run_id)
     return Read([snapshot_text(run)], run.seq, ended=run.state in TERMINAL)
@@ -216,7 +223,7 @@ def _read_curves(run_id: UUID, names: tuple[str, ...], first: int | None, last: 
 
 def _read_run(run_id: UUID) -> Read:
     run = _run_or_gone(run_id)
-    return Read([as_json(answers.RunView, run)], run.seq)
+    return Read([as_json(answers.FrameRun, run)], run.seq)
 
 
 def _read_missed(run_id: UUID, after: int) -> Read | None:
@@ -232,7 +239,7 @@ def _read_changes(run_id: UUID, after: int, empty: bool = False) -> Read:
     if run.seq <= after and not empty:
         return Read([], after)
     found = run_changes_after(run, after, CHANGES_LIMIT)
-    head = {"type": "changes", "seq": found.seq, "run": in_shape(answers.RunView, run)}
+    head = {"type": "changes", "seq": found.seq, "run": in_shape(answers.FrameRun, run)}
     return Read(list(frames(head, found.rows, before=after)), found.seq, found.more)
 
 
@@ -266,8 +273,13 @@ def _kept_seconds(task: asyncio.Task[Read], keep_s: float) -> float:
     return KEEP_ENDED_S if whole and task.result().ended else keep_s
 
 
+def _key(action: Callable[..., Read], *arguments: Any) -> tuple[Any, ...]:
+    """What callers share: the same read, in the same language."""
+    return (action, *arguments, translation.get_language())
+
+
 class Feed:
-    """The shared reads and listeners of one event loop."""
+    """The shared reads and listeners of one event loop. Sentences are in the language that is active at the caller."""
 
     def __init__(self) -> None:
         self._reads: OrderedDict[tuple[Any, ...], Held] = OrderedDict()
@@ -278,7 +290,8 @@ class Feed:
     async def first(self, run_id: UUID, after: int | None, least: int = 0) -> Read:
         """Frames for a socket that has just opened: the changes after ``after`` if it is not long ago, else a
         snapshot, not older than the change ``least`` that its page was made of."""
-        missed = None if after is None else await in_database(_read_missed, run_id, after)
+        language = translation.get_language()
+        missed = None if after is None else await in_database(_in_language, language, _read_missed, run_id, after)
         return missed or (await self._read_shared(_read_snapshot, run_id, at_least=least, keep_s=SNAPSHOT_KEEP_S))[0]
 
     async def step(self, run_id: UUID, step: int, at_least: int) -> Read:
@@ -300,14 +313,14 @@ class Feed:
         read, and a nudge may have come since it began."""
         read, nudges = await self._read_shared(_read_changes, run_id, after)
         if read.seq == after:  # nothing yet: the next caller must read again
-            self._reads.pop((_read_changes, run_id, after), None)
+            self._reads.pop(_key(_read_changes, run_id, after), None)
         return read, nudges < self._nudges[run_id]
 
     async def events(self, run_id: UUID, after: int, limit: int) -> tuple[News, bool]:
         """Events after ``after`` as an answer, and whether there may be more by now; shared as changes are."""
         read, nudges = await self._read_shared(_read_events, run_id, after, limit)
         if not read.found:  # nothing yet: the next caller must read again
-            self._reads.pop((_read_events, run_id, after, limit), None)
+            self._reads.pop(_key(_read_events, run_id, after, limit), None)
         return read, nudges < self._nudges[run_id]
 
     @property
@@ -320,7 +333,7 @@ class Feed:
     ) -> tuple[R, int]:
         """One read for all sockets that want the same within ``keep_s``, and how many nudges had come before it;
         a caller that needs a newer one reads again."""
-        key = (action, run_id, *more)
+        key = _key(action, run_id, *more)
         while True:
             held = self._reads.get(key)
             fresh = held is None or (
@@ -328,7 +341,8 @@ class Feed:
             )
             if held is None or fresh:
                 self._forget_reads()
-                task = asyncio.ensure_future(in_database(action, run_id, *more))
+                language = translation.get_language()
+                task = asyncio.ensure_future(in_database(_in_language, language, action, run_id, *more))
                 held = self._reads[key] = Held(time.monotonic(), self._nudges[run_id], task)
             try:
                 read: Any = await asyncio.shield(held.task)

@@ -17,6 +17,7 @@ from uuid import UUID
 
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.http.response import HttpResponseBase
+from django.utils import translation
 from django.utils.translation import gettext as _
 
 from webapp.common.errors import DATABASE_AWAY, TooMany, too_many
@@ -42,7 +43,8 @@ class Refused(Exception):
 class Question(NamedTuple):
     """A client's question: events of a run after ``after``, or another step than ``step``.
 
-    ``refusal`` checks in the database whether ``person`` may still see the run: ``None``, or the answer that says no.
+    Sentences are in ``language``. ``refusal`` checks in the database whether ``person`` may still see the run:
+    ``None``, or the answer that says no.
     """
 
     person: UUID
@@ -50,6 +52,7 @@ class Question(NamedTuple):
     after: int
     limit: int
     step: int | None
+    language: str | None
     refusal: Callable[[], HttpResponse | None]
 
 
@@ -81,7 +84,8 @@ class Waiter:
             self.wake.clear()
             if time.monotonic() - self._checked >= RECHECK_S:
                 await self.check()
-            read, stale = await feed().events(asked.run_id, self.after, asked.limit)
+            with translation.override(asked.language):
+                read, stale = await feed().events(asked.run_id, self.after, asked.limit)
             stepped = asked.step is not None and read.step != asked.step
             left_s = until - time.monotonic()
             if read.found or read.over or stepped or left_s <= 0:

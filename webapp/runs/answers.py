@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+import logging
+from collections.abc import Callable
+from typing import Annotated, Any, TypeVar
 from uuid import UUID
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, computed_field
 
 from webapp.common.answers import Answer, Filled, Finite, Numbered, Object, Pair, Time
 from webapp.runs.metrics.selectors import rounded
+from webapp.runs.reports import COURSE_KINDS, event_words, report_lines
 from webapp.runs.rollouts.words import TEXTS
 
+logger = logging.getLogger(__name__)
+T = TypeVar("T")
 CONTENT_MAX = 200_000  # characters of one message on a screen; the database keeps all
 
 
@@ -25,6 +30,15 @@ Shown = Annotated[Object, AfterValidator(_shorten)]
 """A message of which no text is longer than a screen needs."""
 Text = Annotated[str | None, BeforeValidator(lambda text: text[:CONTENT_MAX] if text else None)]
 """A text that is no longer than a screen needs; ``null`` for none."""
+
+
+def _said(text: Callable[[], T], otherwise: T) -> T:
+    """What a record says, or ``otherwise`` of one whose parts are not those of this version."""
+    try:
+        return text()
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        logger.error("record_without_words", extra={"error": repr(error)})
+        return otherwise
 
 
 class RunView(Answer):
@@ -53,6 +67,16 @@ class RunView(Answer):
     progress_age_seconds: float | None = Field(description="since its trainer was last heard")
     waiting_for: str | None = Field(description="name of the run that must end first")
     waiting_for_state: str | None = Field(description="its state; one that is cancelled must be resumed")
+
+
+class FrameRun(RunView):
+    """A run in a live frame."""
+
+    @computed_field(description="name and sentence of what a person should know, in the reader's language")  # type: ignore[prop-decorator]
+    @property
+    def reports(self) -> list[tuple[str, str]]:
+        """The lines of the page's notice."""
+        return _said(lambda: report_lines(self.health, self.error), [])
 
 
 class RunState(RunView):
@@ -175,6 +199,14 @@ class Event(Answer):
     kind: str
     payload: Object
     at: Time
+
+    @computed_field(description="in the reader's language; null for log lines and phases")  # type: ignore[prop-decorator]
+    @property
+    def words(self) -> str | None:
+        """What happened, without its time and kind."""
+        if self.kind not in COURSE_KINDS:
+            return None
+        return _said(lambda: event_words({"kind": self.kind, "payload": self.payload, "attempt": self.attempt}), "")
 
 
 class Events(Answer):

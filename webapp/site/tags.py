@@ -22,7 +22,6 @@ from webapp.runs.records.columns import star, tag_links
 from webapp.runs.removal.models import Removal, RemovalState
 from webapp.runs.rollouts.models import RolloutStatus
 from webapp.site.run_pages.flight import Box, Dot
-from webapp.site.run_pages.page import event_words
 
 # The rail: the reader's projects and the pages of one. Drawn here and not by a template, since every page has it.
 
@@ -109,9 +108,6 @@ def event_kind(kind: str) -> str:
 def phase_word(phase: str) -> str:
     """The phase of a run inside its state."""
     return translated(PHASES[phase]) if phase in PHASES else phase
-
-
-register.filter("event_words", event_words)
 
 
 # The dots of the rollouts in flight, drawn here and not by a template: a step has up to hundreds of them.

@@ -3,7 +3,7 @@
 import { all, h, has, maybe, s, setAttr, setText, t } from "./dom.js";
 import { failureWords } from "./failure.js";
 import { coarse, duration, figure, percent } from "./format.js";
-import { heldText, reportLines } from "./reports.js";
+import { heldText } from "./held.js";
 import { last, sparkLines } from "./series.js";
 
 /** @typedef {Record<string, any>} Row */
@@ -46,7 +46,7 @@ export function drawHead(run, rollouts, page) {
   for (const node of all(document, "[data-live-only]")) node.hidden = ended || Boolean(page.imported);
   if (!CAN.stop.has(run.state)) /** @type {HTMLDialogElement | null} */ (maybe("stop-dialog"))?.close();
   drawNotices(run);
-  drawReports(run);
+  drawReports(run.reports);
   drawStall(run.progress_age_seconds, page.stall_after);
   renewParts(run.state);
 }
@@ -106,11 +106,10 @@ export function drawHeld(run, now) {
   setText(box.firstElementChild, text);
 }
 
-/** @param {Row} run */
-function drawReports(run) {
+/** @param {[string, string][]} lines name and sentence */
+function drawReports(lines) {
   const box = maybe("run-reports");
   if (!box) return;
-  const lines = reportLines(run, t);
   const kept = new Set(lines.map(([name]) => name));
   for (const node of [...box.children]) if (!kept.has(node.getAttribute("data-report") || "")) node.remove();
   for (const [name, text] of lines) {

@@ -1,48 +1,18 @@
 // @ts-check
 /** The log (the trainer's messages and output), the list of events, and the checkpoints. */
-import { failureWords } from "./failure.js";
 import { h, has, keyed, setText, t } from "./dom.js";
 import { bytes, clock, plain } from "./format.js";
-import { eventText, inWords, REPORT_KINDS } from "./reports.js";
 
 /** @typedef {Record<string, any>} Row */
 
-/** The kinds that changed the run's course: the tab of events has it, and the log does not say it again. */
-const EVENT_KINDS = new Set(["state", "attempt", "warning", ...REPORT_KINDS]);
 export const LOG_SHOWN = 2000;
 
 /**
- * The text of an event, without its time and kind; the server's `event_words` says the same.
+ * A line of the log; the server's `log_line` says the same.
  * @param {Row} event
- * @returns {string}
  */
-export function words(event) {
-  const payload = event.payload || {};
-  if (REPORT_KINDS.includes(event.kind)) return plain(eventText(event, t));
-  /** @type {any[]} */
-  let parts;
-  if (event.kind === "state") {
-    const names = [payload.from, payload.to].filter(Boolean).map((name) => t(`state.${name}`));
-    parts = [
-      [names.join(" → "), inWords(payload.reason ?? "", t), errorWords(payload.error)].filter(Boolean).join(" · "),
-    ];
-  } else if (event.kind === "attempt") {
-    parts = [
-      t(payload.owner ? "event.worker" : "event.device", {
-        name: payload.owner || payload.device || "–",
-      }),
-    ];
-  } else if (event.kind === "warning") parts = [errorWords(payload)];
-  else parts = [payload.level, payload.message];
-  return plain(parts.filter((word) => word !== null && word !== undefined && word !== "").join(" "));
-}
-
-/** @param {Row | null | undefined} error */
-function errorWords(error) {
-  if (!error) return "";
-  const { title, detail } = failureWords(error);
-  return [title, detail].filter(Boolean).join(" ");
-}
+const lineOf = ({ at, payload }) =>
+  `${stamp(at)}  ${plain([payload?.level, payload?.message].filter(Boolean).join(" "))}`;
 
 /** @param {Row} event */
 function levelOf(event) {
@@ -76,9 +46,7 @@ export class Log {
     this.last = fresh[fresh.length - 1].seq;
     this.box.querySelector(".log-none")?.remove();
     this.box.append(
-      ...fresh.map((event) =>
-        h("div", { class: "log-line", "data-level": levelOf(event) }, `${stamp(event.at)}  ${words(event)}`),
-      ),
+      ...fresh.map((event) => h("div", { class: "log-line", "data-level": levelOf(event) }, lineOf(event))),
     );
     while (this.box.children.length > LOG_SHOWN) this.box.firstElementChild?.remove();
     this.scroll();
@@ -90,13 +58,13 @@ export class Log {
 }
 
 /**
- * Put new events on top of the table.
+ * Put new events on top of the table: those that the frame has words for.
  * @param {HTMLElement} body
  * @param {Row[]} events
  */
 export function drawEvents(body, events) {
   const last = Number(body.dataset.seq || 0);
-  const fresh = events.filter((event) => event.seq > last && EVENT_KINDS.has(event.kind));
+  const fresh = events.filter((event) => event.seq > last && typeof event.words === "string");
   if (!fresh.length) return;
   body.dataset.seq = String(fresh[fresh.length - 1].seq);
   for (const event of fresh) {
@@ -110,7 +78,7 @@ export function drawEvents(body, events) {
         h("td", {}, time),
         h("td", {}, kind),
         h("td", { class: "num" }, event.attempt),
-        h("td", { class: "event-words" }, words(event)),
+        h("td", { class: "event-words" }, plain(event.words)),
       ),
     );
   }

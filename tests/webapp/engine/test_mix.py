@@ -34,7 +34,7 @@ from webapp.results.lineage import parts_words
 from webapp.rewards.lab.sets import Rows, found_in
 from webapp.rewards.selectors import runs_using as runs_of_spec
 from webapp.runs.config import all_components, config_at, differences, stack_weights
-from webapp.runs.records.reports import event_text, held_text
+from webapp.runs.reports import event_text, held_text
 from webapp.runs.rollouts.models import Rollout, Turn
 from webapp.site.run_pages.page import config_texts
 

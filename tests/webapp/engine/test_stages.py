@@ -30,8 +30,8 @@ from webapp.rewards.lab.sets import Rows, found_in
 from webapp.rewards.selectors import runs_using as runs_of_spec
 from webapp.runs import answers
 from webapp.runs.config import all_components, common_components, config_at, stage_at
-from webapp.runs.records.reports import REPORT_KINDS, event_text
 from webapp.runs.records.selectors import aged
+from webapp.runs.reports import REPORT_KINDS, event_text
 from webapp.runs.rollouts.models import Rollout, Turn
 from webapp.site.tags import event_kind
 

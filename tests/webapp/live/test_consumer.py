@@ -390,3 +390,28 @@ def test_a_tab_keeps_the_later_attempts_point() -> None:
     tab.take(head | {"points": [{"attempt": 2, "step": 1, "name": "a", "value": 2}]})
     tab.take(head | {"points": [{"attempt": 1, "step": 1, "name": "a", "value": 1}]})
     assert [row["value"] for row in tab.shown()["points"]] == [2]
+
+
+@pytest.mark.parametrize(
+    ("accepted", "cookies", "words"),
+    [
+        (b"zh-CN,zh;q=0.9", {}, "排队中 → 准备中"),
+        (b"zh-CN", {"tiltyard-language": "en"}, "queued → preparing"),
+        (b"fr", {}, "queued → preparing"),
+    ],
+)
+async def test_words_of_frames_are_in_the_language_of_the_persons_pages(
+    watched: Watched, alice: Any, accepted: bytes, cookies: dict[str, str], words: str
+) -> None:
+    socket = Socket(watched.run.pk, alice)
+    socket.scope |= {"headers": [(b"accept-language", accepted)], "cookies": cookies}
+    await socket.connect()
+    first = await socket.frame()
+    assert [event["words"].split(" · ")[0] for event in first["events"] if event["kind"] == "state"] == [words]
+    await in_db(watched.say)(journal.Resumed(source="", step=0, lost_steps=0, set_aside=[], verified=[]))
+    await socket.until(lambda: socket.tab.run.get("reports") not in (None, []))
+    (name, line), began = socket.tab.run["reports"][0], words.startswith("queued")
+    assert name == "resumed" and line.startswith("Attempt 1 began at step 0") == began
+    await socket.until(lambda: socket.tab.frames[-1]["type"] == "beat")
+    assert socket.tab.frames[-1]["run"]["reports"] == [[name, line]]
+    await socket.disconnect()

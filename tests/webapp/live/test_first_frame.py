@@ -12,7 +12,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from django.utils import timezone
+from django.utils import timezone, translation
 
 from tests.webapp.live.conftest import Socket, Watched, in_db, points_of
 from webapp.live import feed
@@ -188,6 +188,21 @@ async def test_tabs_that_open_together_share_one_snapshot(watched: Watched, monk
     assert len(made) == 1 and len({id(one.texts[0]) for one in reads}) == 1
 
 
+async def test_tabs_share_the_frames_of_their_language(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feed, "SNAPSHOT_KEEP_S", 30.0)
+
+    async def words(language: str) -> tuple[str, feed.Read, feed.Read]:
+        with translation.override(language):
+            first, changes = await feed.feed().first(watched.run.pk, None), await feed.feed().first(watched.run.pk, 0)
+        frames = [json.loads(read.texts[0])["events"] for read in (first, changes)]
+        assert frames[0] == frames[1]
+        return next(event["words"] for event in frames[0] if event["kind"] == "state"), first, changes
+
+    (english, snapshot, _), (chinese, other, _) = await words("en"), await words("zh-hans")
+    assert (english.split(" · ")[0], chinese.split(" · ")[0]) == ("queued → preparing", "排队中 → 准备中")
+    assert (await words("en"))[1] is snapshot and (await words("zh-hans"))[1] is other
+
+
 async def test_a_first_frame_is_never_older_than_its_page(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
     """A page opened within a second of a change was shown the state before it, and its own notice was taken away."""
     monkeypatch.setattr(feed, "SNAPSHOT_KEEP_S", 30.0)
@@ -206,11 +221,9 @@ async def test_the_snapshot_of_a_run_that_has_ended_is_kept_until_it_changes(wat
     await in_db(watched.step)(1)
     await in_db(lambda: Run.objects.filter(pk=watched.run.pk).update(state="succeeded"))()
     found = await feed.feed().first(watched.run.pk, None)
-    held = feed.feed()._reads[(feed._read_snapshot, watched.run.pk)]
-    feed.feed()._reads[(feed._read_snapshot, watched.run.pk)] = replace(
-        held,
-        since=held.since - 60,  # a minute ago
-    )
+    key = feed._key(feed._read_snapshot, watched.run.pk)
+    held = feed.feed()._reads[key]
+    feed.feed()._reads[key] = replace(held, since=held.since - 60)  # a minute ago
     assert await feed.feed().first(watched.run.pk, None, found.seq) is found
     assert await feed.feed().first(watched.run.pk, None, found.seq + 1) is not found  # its page was made of a later one
 
@@ -236,7 +249,7 @@ async def test_a_shared_read_that_a_nudge_has_overtaken_says_so(watched: Watched
         first, stale = await shared.changes(watched.run.pk, first.seq)
     await in_db(watched.step)(2)
     await asyncio.wait_for(woken.wait(), 5)
-    shared._reads[(feed._read_changes, watched.run.pk, 0)] = feed.Held(time.monotonic(), 0, _done(first))
+    shared._reads[feed._key(feed._read_changes, watched.run.pk, 0)] = feed.Held(time.monotonic(), 0, _done(first))
     again, stale = await shared.changes(watched.run.pk, 0)
     assert again is first and stale
     newer, _stale = await shared.changes(watched.run.pk, first.seq)

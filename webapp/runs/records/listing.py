@@ -38,8 +38,8 @@ from webapp.runs.config import having
 from webapp.runs.metrics.selectors import sparklines
 from webapp.runs.models import Attempt, Run, RunStar
 from webapp.runs.records.marks import tags_of_rows
-from webapp.runs.records.reports import held_text
 from webapp.runs.records.selectors import stalled, with_ages
+from webapp.runs.reports import held_text
 from webapp.runs.states import TERMINAL, RunState
 
 PAGE_MAX = 200

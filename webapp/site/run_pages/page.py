@@ -26,8 +26,7 @@ from training.rewards.custom import CUSTOM, code_hash
 from webapp.common.answers import in_shape
 from webapp.common.static_files import PLOTLY
 from webapp.common.storage import attempt_dir
-from webapp.common.text import clean_text, duration, figure, in_words, percent, translated
-from webapp.common.words import failure
+from webapp.common.text import duration, figure, percent, translated
 from webapp.engine.recovery import promise
 from webapp.engine.resolve import components_meant
 from webapp.engine.services import GoingOn, disk_text, fault_text
@@ -38,12 +37,11 @@ from webapp.runs import answers
 from webapp.runs.config import Changed, all_components, component_titles, config_of, differences, of_step, stack_weights
 from webapp.runs.metrics.selectors import metric_names, newest_values
 from webapp.runs.models import Run, RunEvent
-from webapp.runs.records.reports import REPORT_KINDS, event_text, report_text
+from webapp.runs.reports import COURSE_KINDS, event_words
 from webapp.runs.states import TERMINAL, RunState
 from webapp.site.run_pages.flight import environment_of
 
 EVENTS_PAGE = 200
-EVENT_KINDS = ("state", "attempt", "warning", *REPORT_KINDS)  # phases and log lines would bury them
 LOG = ("log",)
 LOG_LINES = 200  # lines of the page, and of each older part
 OWN_CURVES_MAX = 60
@@ -261,7 +259,7 @@ def _repeated_steps_text(run: Run, saved: int) -> str:
 def events_before(run: Run, before: int | None) -> tuple[list[dict[str, Any]], int | None]:
     """A page of events that changed the run's course, newest first, and the ``seq`` of an older page (``None``:
     none)."""
-    return _course_lines(list(_newest_events(run, EVENT_KINDS, EVENTS_PAGE + 1, before)))
+    return _course_lines(list(_newest_events(run, COURSE_KINDS, EVENTS_PAGE + 1, before)))
 
 
 def log_before(run: Run, before: int | None = None) -> tuple[list[str], int | None]:
@@ -274,7 +272,7 @@ def log_before(run: Run, before: int | None = None) -> tuple[list[str], int | No
 def course_and_log(run: Run) -> tuple[tuple[list[dict[str, Any]], int | None], tuple[list[str], int | None]]:
     """The newest page of events and the newest part of the log, in one query."""
     log = _newest_events(run, LOG, LOG_LINES + 1)
-    found = list(_newest_events(run, EVENT_KINDS, EVENTS_PAGE + 1).union(log, all=True).order_by("-seq"))
+    found = list(_newest_events(run, COURSE_KINDS, EVENTS_PAGE + 1).union(log, all=True).order_by("-seq"))
     return _course_lines([event for event in found if event.kind not in LOG]), _log_lines(
         [e for e in found if e.kind in LOG]
     )
@@ -299,42 +297,14 @@ def _log_lines(found: list[RunEvent]) -> tuple[list[str], int | None]:
 
 def log_file(run: Run, limit: int = 50_000) -> list[str]:
     """Messages and events in one order, for the file that is downloaded."""
-    return [log_line(event) for event in reversed(_newest_events(run, (*LOG, *EVENT_KINDS), limit))]
+    return [log_line(event) for event in reversed(_newest_events(run, (*LOG, *COURSE_KINDS), limit))]
 
 
 def log_line(event: RunEvent) -> str:
-    """One event as a line of text; ``static/js/lib/log.js`` makes the same."""
+    """One event as a line of text; ``static/js/lib/log.js`` makes the same of those that it adds."""
     kind = f"{event.kind} " if event.kind in {"state", "attempt", "warning"} else ""
     words = event_words({"kind": event.kind, "payload": event.payload, "attempt": event.attempt})
     return f"{event.at.isoformat(' ', 'seconds')[:19]}  {kind}{words}"
-
-
-def event_words(event: dict[str, Any]) -> str:
-    """The text of an event, without its time and kind; ``static/js/lib/log.js`` makes the same."""
-    payload, kind = event["payload"], event["kind"]
-    if kind in REPORT_KINDS:
-        return clean_text(event_text(event))
-    if kind == "state":
-        names = [_state_label(str(payload[end])) for end in ("from", "to") if payload.get(end)]
-        parts = [" → ".join(names), in_words(payload.get("reason") or ""), _error_words(payload.get("error"))]
-        words = [" · ".join(part for part in parts if part)]
-    elif kind == "attempt":
-        where = "worker" if payload.get("owner") else "device"
-        words = [report_text(f"event.{where}", name=payload.get("owner") or payload.get("device") or "–")]
-    elif kind == "warning":
-        words = [_error_words(payload)]
-    else:
-        words = [payload.get("level"), payload.get("message")]
-    return clean_text(" ".join(str(word) for word in words if word))
-
-
-def _state_label(name: str) -> str:
-    return str(RunState(name).label) if name in RunState.values else name
-
-
-def _error_words(error: dict[str, Any] | None) -> str:
-    known = failure(error)
-    return " ".join(part for part in (known.title, known.detail) if part) if known else ""
 
 
 def trainer_output(run: Run) -> list[str]:

@@ -25,9 +25,9 @@ from webapp.evaluation.comparison.boards import interval_of
 from webapp.evaluation.comparison.figures import Cell, Column, cell, known_columns
 from webapp.runs.metrics.selectors import figures_since
 from webapp.runs.models import Attempt, Run, RunEvent
-from webapp.runs.records.reports import event_text
 from webapp.runs.records.selectors import own_run
 from webapp.runs.registry.models import Checkpoint
+from webapp.runs.reports import event_text
 from webapp.runs.rollouts.models import Rollout
 
 # The time of a run's last steps by phase: a bar for each step, cut into its phases.

@@ -51,9 +51,9 @@ from webapp.runs.advisories.selectors import Advised, advised
 from webapp.runs.metrics.selectors import curves, metric_names
 from webapp.runs.models import Run
 from webapp.runs.records.marks import ARCHIVABLE
-from webapp.runs.records.reports import held_text, report_lines
 from webapp.runs.records.selectors import own_run, stalled
 from webapp.runs.registry.models import Checkpoint
+from webapp.runs.reports import held_text, report_lines
 from webapp.runs.rollouts.selectors import newest_rollouts
 from webapp.runs.states import RunState
 from webapp.site.run_pages import page

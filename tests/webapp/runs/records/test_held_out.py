@@ -16,9 +16,9 @@ from webapp.live.feed import snapshot_text
 from webapp.rewards.lab.sets import recorded_rollouts
 from webapp.runs.metrics.models import MetricPoint
 from webapp.runs.models import RunEvent
-from webapp.runs.records.reports import event_text
 from webapp.runs.records.selectors import aged, run_changes_after
 from webapp.runs.registry.models import Checkpoint
+from webapp.runs.reports import event_text
 from webapp.runs.rollouts.models import Rollout, RolloutGroup
 from webapp.runs.rollouts.selectors import current_step, step_rollouts
 

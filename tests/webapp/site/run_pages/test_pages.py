@@ -15,13 +15,13 @@ from django.utils import timezone, translation
 from training.config import JobConfig
 from training.errors import ErrorInfo
 from webapp.common.storage import attempt_dir
-from webapp.common.strings import run_strings
 from webapp.common.words import STATE_REASONS
 from webapp.engine.services import run_stop
 from webapp.people.teams.models import Project, User
 from webapp.runs.metrics.models import MetricPoint
 from webapp.runs.models import Run, RunEvent
 from webapp.runs.records.selectors import aged, stalled
+from webapp.runs.reports import event_words
 from webapp.runs.rollouts.models import Rollout, Turn
 from webapp.runs.states import RunState
 from webapp.site.run_pages import page
@@ -307,7 +307,7 @@ def test_events_are_in_the_readers_language(client_for: Clients, make_run: Make,
     payload = {"from": "queued", "to": "preparing"}
     RunEvent.objects.create(run=run, seq=1, kind="state", payload=payload, at=timezone.now())
     with translation.override("zh-hans"):
-        assert page.event_words({"kind": "state", "payload": payload}) == "排队中 → 准备中"
+        assert event_words({"kind": "state", "payload": payload}) == "排队中 → 准备中"
 
 
 def test_why_a_state_changed_is_in_the_readers_language(make_run: Make, project: Any, rita: User) -> None:
@@ -317,15 +317,14 @@ def test_why_a_state_changed_is_in_the_readers_language(make_run: Make, project:
     error = ErrorInfo(code="trainer_died", boundary="trainer", message="No result.", hint="")
     stopped = RunEvent.objects.get(run=run, kind="state")
     assert stopped.payload["reason"] == {"template": "stopped by {name}", "values": {"name": "rita"}}
-    assert page.event_words({"kind": "state", "payload": stopped.payload}) == "running → stopping · stopped by rita"
+    assert event_words({"kind": "state", "payload": stopped.payload}) == "running → stopping · stopped by rita"
     with translation.override("zh-hans"):
-        assert page.event_words({"kind": "state", "payload": stopped.payload}) == "运行中 → 停止中 · 由 rita 停止"
-        words = page.event_words({"kind": "state", "payload": {"error": error.model_dump(mode="json")}})
+        assert event_words({"kind": "state", "payload": stopped.payload}) == "运行中 → 停止中 · 由 rita 停止"
+        words = event_words({"kind": "state", "payload": {"error": error.model_dump(mode="json")}})
         assert "No result." in words and "训练" in words
-        assert page.event_words({"kind": "state", "payload": {"reason": "launched by ana"}}).endswith("launched by ana")
-        strings = run_strings()
-    for template in STATE_REASONS:
-        assert strings[f"told.{template}"] != template, template
+        assert event_words({"kind": "state", "payload": {"reason": "launched by ana"}}).endswith("launched by ana")
+        for template in STATE_REASONS:
+            assert translation.gettext(template) != template, template
 
 
 def test_older_events_come_page_by_page(client_for: Clients, make_run: Make, rita: User) -> None:

@@ -16,9 +16,9 @@ from webapp.common.answers import in_shape
 from webapp.common.storage import run_dir
 from webapp.runs import answers
 from webapp.runs.models import Run, RunEvent
-from webapp.runs.records.reports import report_lines
 from webapp.runs.records.selectors import aged
 from webapp.runs.registry.models import Checkpoint
+from webapp.runs.reports import report_lines
 from webapp.runs.states import RunState
 
 pytestmark = pytest.mark.django_db

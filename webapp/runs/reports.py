@@ -1,5 +1,6 @@
-"""Waiting, and what the trainer reports about itself, as sentences for pages. ``static/js/lib/reports.js`` says the
-same from the same catalogue, so that an open page keeps up."""
+"""Waiting, and what the trainer reports about itself, as sentences: of pages, and of live frames (``answers.py``).
+
+Only the wait is said by a script too (``static/js/lib/held.js``, from the same catalogue), because it counts down."""
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ from django.utils import timezone
 from webapp.common.strings import report_strings
 from webapp.common.text import clean_text, duration, figure, in_words, percent
 from webapp.common.words import failure
+from webapp.runs.states import RunState
 
 REPORT_KINDS = (
     "stage_started",
@@ -24,6 +26,8 @@ REPORT_KINDS = (
     "held_out_evaluated",
     "rollout_order",
 )
+COURSE_KINDS = ("state", "attempt", "warning", *REPORT_KINDS)
+"""The kinds that changed the run's course; phases and log lines would bury them."""
 
 
 def report_text(key: str, **values: Any) -> str:
@@ -165,3 +169,31 @@ def event_text(event: Mapping[str, Any]) -> str:
     if event["kind"] == "resumed":
         payload["attempt"] = event["attempt"]
     return WORDS[event["kind"]](payload)
+
+
+def event_words(event: Mapping[str, Any]) -> str:
+    """The text of an event of any kind, without its time and kind."""
+    payload, kind = event["payload"], event["kind"]
+    if kind in REPORT_KINDS:
+        return clean_text(event_text(event))
+    if kind == "state":
+        names = [_state_label(str(payload[end])) for end in ("from", "to") if payload.get(end)]
+        parts = [" → ".join(names), in_words(payload.get("reason") or ""), _error_words(payload.get("error"))]
+        words = [" · ".join(part for part in parts if part)]
+    elif kind == "attempt":
+        where = "worker" if payload.get("owner") else "device"
+        words = [report_text(f"event.{where}", name=payload.get("owner") or payload.get("device") or "–")]
+    elif kind == "warning":
+        words = [_error_words(payload)]
+    else:
+        words = [payload.get("level"), payload.get("message")]
+    return clean_text(" ".join(str(word) for word in words if word))
+
+
+def _state_label(name: str) -> str:
+    return str(RunState(name).label) if name in RunState.values else name
+
+
+def _error_words(error: Mapping[str, Any] | None) -> str:
+    known = failure(error)
+    return " ".join(part for part in (known.title, known.detail) if part) if known else ""

@@ -1,0 +1,38 @@
+// @ts-check
+/** Why a run's step waits, with a countdown: `held_text` of `webapp/runs/reports.py` says the same once. */
+import { duration } from "./format.js";
+
+/** @typedef {Record<string, any>} Row */
+/** @typedef {import("./format.js").Translate} Translate */
+
+/**
+ * The reason why the step waits, the time of the next try and of the pause.
+ * @param {Row | null | undefined} held
+ * @param {number} now milliseconds, by the server's clock
+ * @param {Translate} t
+ * @returns {string} empty when nothing is waited for
+ */
+export function heldText(held, now, t) {
+  if (!held) return "";
+  const next = secondsTo(held.next_try_at, now);
+  const left = duration(secondsTo(held.until, now), t);
+  const what = [held.part, held.error ? errorText(held.error, t) : ""].filter(Boolean).join(": ");
+  return t(next > 0 ? "held" : "held_now", { step: held.step, what, next: duration(next, t), left });
+}
+
+/**
+ * An error in the words of its code; one of another version speaks for itself.
+ * @param {Row} error
+ * @param {Translate} t
+ * @returns {string}
+ */
+function errorText(error, t) {
+  const known = t(`error.${error.code}`);
+  return known === `error.${error.code}` ? error.message : known;
+}
+
+/**
+ * @param {string} iso
+ * @param {number} now
+ */
+const secondsTo = (iso, now) => Math.max(0, Math.round((Date.parse(iso) - now) / 1000));
