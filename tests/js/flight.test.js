@@ -1,7 +1,7 @@
 // @ts-check
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { addressOf, gridOf, markOf, ordersOf, slowest, stateOf, turnOf, waitsFor } from "../../static/js/lib/flight.js";
+import { addressOf, gridOf, markOf, ordersOf, sizeOf, slowest, stateOf, turnOf, waitsFor } from "../../static/js/lib/flight.js"; // prettier-ignore
 import { nextPlace } from "../../static/js/lib/roving.js";
 
 Object.assign(globalThis, { document: { querySelectorAll: () => [] } }); // no catalogue: a text is its key
@@ -44,10 +44,10 @@ test("the slowest are the three that began first and are still played, by their 
     row(1, 1, at(6)),
   ];
   assert.deepEqual(
-    slowest(rows).map((each) => each.id),
+    slowest(rows, 3).map((each) => each.id),
     ["0.2", "0.1", "1.0"],
   );
-  assert.deepEqual(slowest(rows.slice(0, 1)), []);
+  assert.deepEqual(slowest(rows.slice(0, 1), 3), []);
 });
 
 const said = (/** @type {string} */ role, /** @type {Record<string, any>} */ over = {}) => ({
@@ -78,11 +78,18 @@ test("what is in flight when all are played is being scored; what has ended says
     ["running", "scoring"],
     ["completed", "completed"],
   ]);
-  const ended = (/** @type {string} */ outcome) => markOf(row(0, 0, { status: "completed", outcome }), [], "completed");
-  assert.deepEqual(["solved", "partly", "failed", "no_verdict"].map(ended), ["✓", "~", "✗", ""]);
-  assert.equal(markOf(row(0, 0, { turns: 0 }), [said("user")], "running"), "1");
-  assert.equal(markOf(row(0, 0, { turns: 1 }), [], "scoring"), "");
+  const marks = { solved: "✓", failed: "✗" };
+  const ended = (/** @type {string} */ outcome) =>
+    markOf(row(0, 0, { status: "completed", outcome }), [], "completed", marks);
+  assert.deepEqual(["solved", "failed", "no_verdict"].map(ended), ["✓", "✗", ""]);
+  assert.equal(markOf(row(0, 0, { turns: 0 }), [said("user")], "running", marks), "1");
+  assert.equal(markOf(row(0, 0, { turns: 1 }), [], "scoring", marks), "");
   assert.equal(addressOf(row(0, 0, { step: 7 })), "?tab=rollouts&step=7&rollout=0.0");
+});
+
+test("dots are smaller where there are more", () => {
+  const of = (/** @type {number} */ count) => sizeOf(count, { small: 192, middle: 64 });
+  assert.deepEqual([64, 65, 192, 193].map(of), ["large", "middle", "middle", "small"]);
 });
 
 test("orders are found by the rollout that they name", () => {

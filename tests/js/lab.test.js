@@ -1,16 +1,7 @@
 // @ts-check
 import assert from "node:assert/strict";
 import { mock, test } from "node:test";
-import {
-  bars,
-  count,
-  gravestFirst,
-  longestStack,
-  moved,
-  outline,
-  shares,
-  stack,
-} from "../../static/js/lib/lab-figures.js";
+import { bars, count, longestStack, moved, outline, shares, stack } from "../../static/js/lib/lab-figures.js";
 import { Asker, post } from "../../static/js/lib/lab-score.js";
 import {
   canonical,
@@ -110,7 +101,6 @@ test("what holds for several messages is shown once", () => {
 });
 
 test("figures: changes, bars, and two distributions on one scale", () => {
-  assert.deepEqual(gravestFirst([{ severity: "note" }, { severity: "stop" }]).map((item) => item.severity), ["stop", "note"]); // prettier-ignore
   assert.equal(moved(0.5, 0.50001), false);
   assert.equal(moved(0.5, 0.6), true);
   assert.equal(moved(undefined, 0.6), false);

@@ -109,11 +109,15 @@ test("scales stay inside their steps", () => {
 
 test("a phantom group has different rewards and one known outcome", () => {
   const of = (/** @type {[string, number | null][]} */ ...rows) =>
-    isPhantom(rows.map(([outcome, reward]) => ({ outcome, reward })));
+    isPhantom(
+      rows.map(([outcome, reward]) => ({ outcome, reward })),
+      1e-6,
+    );
   assert.equal(of(["failed", 0.1], ["failed", 0.3]), true);
   assert.equal(of(["solved", 0.8], ["solved", 0.9]), true);
   assert.equal(of(["failed", 0.1], ["solved", 0.9]), false);
   assert.equal(of(["failed", 0.1], ["failed", 0.1]), false, "zero variance is something else");
+  assert.equal(of(["failed", 0.1], ["failed", 0.1 + 1e-7]), false, "for the trainer they are equal");
   assert.equal(of(["partly", 0.1], ["partly", 0.3]), false, "they may have come differently far");
   assert.equal(of(["no_verdict", 0.1], ["no_verdict", 0.3]), false);
   assert.equal(of(["failed", 0.1], ["failed", 0.3], ["excluded", null]), true);
@@ -131,7 +135,7 @@ test("rollouts are grouped and counted", () => {
     grouped(rows).map((group) => group.rows.length),
     [2, 1],
   );
-  assert.deepEqual(stepCounts(rows), [
+  assert.deepEqual(stepCounts(rows, ["in_flight", "solved", "failed", "excluded"]), [
     ["outcome.in_flight", 1],
     ["outcome.failed", 1],
     ["outcome.excluded", 1],

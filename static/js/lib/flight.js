@@ -8,10 +8,6 @@ import { modelTurns } from "./rollouts.js";
 /** @typedef {Record<string, any>} Row */
 /** @typedef {{group: number, index: number, row: Row | null}} Cell */
 
-export const SLOWEST = 3;
-/** The outcome, where a dot is large enough to show it: the colour is the reward's. */
-const MARKS = { solved: "✓", partly: "~", failed: "✗" };
-
 /**
  * Every rollout that the step will have, by group and index; those that have not begun have no row.
  * @param {Row[]} rollouts of the step, by group and index
@@ -40,12 +36,13 @@ export function gridOf(rollouts, perStep, groupSize) {
 /**
  * The rollouts that have been played for longest.
  * @param {Row[]} rollouts by group and index, which decide between those that began together
+ * @param {number} most
  * @returns {Row[]}
  */
-export function slowest(rollouts) {
+export function slowest(rollouts, most) {
   const flying = rollouts.filter((row) => row.status === "running");
   const began = (/** @type {Row} */ row) => Date.parse(row.started_at);
-  return flying.sort((a, b) => began(a) - began(b)).slice(0, SLOWEST);
+  return flying.sort((a, b) => began(a) - began(b)).slice(0, most);
 }
 
 /**
@@ -109,11 +106,12 @@ export function cellWords(cell, turns, phase) {
  * @param {Row | null} row
  * @param {Row[]} turns
  * @param {string} state
+ * @param {Record<string, string>} marks of outcomes, where a dot is large enough to show one: the colour is the reward's
  */
-export function markOf(row, turns, state) {
+export function markOf(row, turns, state, marks) {
   if (!row || state === "scoring") return "";
   if (state === "running") return String(turnOf(row, turns));
-  return MARKS[/** @type {keyof typeof MARKS} */ (row.outcome)] ?? "";
+  return marks[row.outcome] ?? "";
 }
 
 /**
@@ -142,3 +140,10 @@ export function ordersOf(events) {
  * @param {Row} row
  */
 export const addressOf = (row) => `?tab=rollouts&step=${row.step}&rollout=${row.id}`;
+
+/**
+ * The size of dots.
+ * @param {number} count of them
+ * @param {Record<string, number>} sizes each with the count above which it is used, the smallest first
+ */
+export const sizeOf = (count, sizes) => Object.keys(sizes).find((size) => count > sizes[size]) ?? "large";

@@ -8,6 +8,7 @@ import {
   gridOf,
   markOf,
   nameOf,
+  sizeOf,
   slowest,
   stateOf,
   stepWords,
@@ -30,13 +31,13 @@ import { Roving } from "./roving.js";
  * @property {number} at milliseconds, by the server's clock
  */
 
-const SLOW_S = 60;
-
 export class FlightGrid {
   /**
    * @param {{box: HTMLElement, extra: HTMLElement | null, step: HTMLElement, count: HTMLElement,
    *   slow: HTMLElement | null, about: HTMLElement}} parts the page of an ended run has no list of the slowest
-   * @param {{perStep: number | null, groupSize: number | null, environment: string}} of what the config says
+   * @param {{perStep: number | null, groupSize: number | null, environment: string,
+   *   marks: Record<string, string>, sizes: Record<string, number>, slowAfter: number}} of what the config says, and
+   *   what the server draws: marks of outcomes, sizes of dots, seconds after which a rollout is slow
    */
   constructor(parts, of) {
     this.parts = parts;
@@ -95,7 +96,7 @@ export class FlightGrid {
     const shape = groups.map((cells) => `${cells[0].group}:${cells.length}`).join();
     if (shape === this.shapes.get(box)) return;
     this.shapes.set(box, shape);
-    setAttr(box, "data-size", sizeOf(groups.reduce((sum, cells) => sum + cells.length, 0)));
+    setAttr(box, "data-size", sizeOf(groups.flat().length, this.of.sizes));
     box.replaceChildren(...groups.map((cells) => this.group(cells)));
     for (const stop of this.stops) stop.settle();
   }
@@ -141,7 +142,7 @@ export class FlightGrid {
     setAttr(node, "data-reward", row && row.reward !== null ? scaleStep(row.reward, span.low, span.high) : null);
     setAttr(node, "href", row ? addressOf(row) : null);
     setAttr(node, "role", row ? null : "img");
-    setText(node, markOf(row, turns, state));
+    setText(node, markOf(row, turns, state, this.of.marks));
     this.words.set(key, cellWords(cell, turns, now.phase));
     setAttr(node, "aria-label", this.words.get(key) ?? "");
     setAttr(node, "title", this.words.get(key) ?? "");
@@ -149,10 +150,9 @@ export class FlightGrid {
 
   /** @param {Now} now */
   drawSlowest(now) {
-    const rows = slowest(now.rollouts);
-    Array.from(this.parts.slow?.children ?? []).forEach((line, place) =>
-      this.line(line, rows[place] ?? null, place, now),
-    );
+    const lines = Array.from(this.parts.slow?.children ?? []);
+    const rows = slowest(now.rollouts, lines.length);
+    lines.forEach((line, place) => this.line(line, rows[place] ?? null, place, now));
   }
 
   /**
@@ -166,7 +166,7 @@ export class FlightGrid {
     const same = row !== null && line.getAttribute("data-rollout") === row.id;
     const seconds = row ? Math.max(0, Math.floor((now.at - Date.parse(row.started_at)) / 1000)) : 0;
     setText(age, row ? duration(seconds, t) : "");
-    setAttr(age, "data-slow", seconds > SLOW_S ? "" : null);
+    setAttr(age, "data-slow", seconds > this.of.slowAfter ? "" : null);
     setAttr(line, "data-ordered", row && now.ordered.has(row.id) ? "" : null);
     if (same && unheard(row, now) && !now.ordered.has(row.id)) return;
     setAttr(line, "data-rollout", row ? row.id : null);
@@ -217,6 +217,3 @@ export function askOrder(button) {
 function unheard(row, now) {
   return row.status === "running" && !now.whole && !now.turns.has(row.id);
 }
-
-/** @param {number} count of dots */
-const sizeOf = (count) => (count > 192 ? "small" : count > 64 ? "middle" : "large");

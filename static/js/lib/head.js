@@ -8,15 +8,7 @@ import { last, sparkLines } from "./series.js";
 
 /** @typedef {Record<string, any>} Row */
 
-const SILENT_S = 30;
 const ASK_AGAIN_MS = 5000;
-const LEASED = new Set(["preparing", "running", "pausing", "stopping"]);
-// Hides a button before the server has drawn the new ones; which ones there are is the server's to say.
-const CAN = {
-  stop: new Set(["draft", "queued", "preparing", "running", "pausing", "paused"]),
-  pause: new Set(["preparing", "running"]),
-  resume: new Set(["paused", "failed", "cancelled"]),
-};
 
 /**
  * @param {Row} run
@@ -39,13 +31,14 @@ export function drawHead(run, rollouts, page) {
   setText(maybe("run-attempt"), run.attempt > 1 ? t("attempt", { n: run.attempt }) : "");
   setAttr(maybe("run-progress"), "max", run.total_steps || 1);
   setAttr(maybe("run-progress"), "value", run.step);
-  for (const [action, states] of Object.entries(CAN)) {
-    for (const node of all(document, `[data-action="${action}"]`)) node.hidden = !states.has(run.state);
+  // Hides a button before the server has drawn the new ones.
+  for (const [action, states] of Object.entries(page.acts)) {
+    for (const node of all(document, `[data-action="${action}"]`)) node.hidden = !states.includes(run.state);
   }
   const ended = page.terminal.includes(run.state);
   for (const node of all(document, "[data-live-only]")) node.hidden = ended || Boolean(page.imported);
-  if (!CAN.stop.has(run.state)) /** @type {HTMLDialogElement | null} */ (maybe("stop-dialog"))?.close();
-  drawNotices(run);
+  if (!page.acts.stop.includes(run.state)) /** @type {HTMLDialogElement | null} */ (maybe("stop-dialog"))?.close();
+  drawNotices(run, page.silent_after);
   drawReports(run.reports);
   drawStall(run.progress_age_seconds, page.stall_after);
   renewParts(run.state);
@@ -101,7 +94,7 @@ function phaseText(run, rollouts, perStep) {
 export function drawHeld(run, now) {
   const box = maybe("run-held");
   if (!box) return;
-  const text = run && LEASED.has(run.state) ? heldText(run.held, now, t) : "";
+  const text = heldText(run?.held, now, t);
   box.hidden = !text;
   setText(box.firstElementChild, text);
 }
@@ -119,8 +112,11 @@ function drawReports(lines) {
   box.hidden = !box.children.length;
 }
 
-/** @param {Row} run */
-function drawNotices(run) {
+/**
+ * @param {Row} run
+ * @param {number} silentAfter seconds
+ */
+function drawNotices(run, silentAfter) {
   const failure = maybe("run-failure");
   if (failure && run.error) {
     for (const [part, text] of Object.entries(failureWords(run.error)))
@@ -138,7 +134,7 @@ function drawNotices(run) {
   const silent = maybe("run-silent");
   const age = run.beat_age_seconds;
   if (silent) {
-    silent.hidden = !(LEASED.has(run.state) && age !== null && age > SILENT_S);
+    silent.hidden = !(age !== null && age > silentAfter); // null while no worker has the run
     setText(silent.firstElementChild, t("trainer_silent", { t: duration(age, t) }));
   }
 }

@@ -3,18 +3,7 @@
 
 /** @typedef {{edges: number[], counts: number[]}} Histogram */
 
-const ORDER = ["stop", "warn", "note"];
 const SAME = 5e-4;
-
-/**
- * Alarms with the gravest first, otherwise in the order of the server.
- * @template {{severity: string}} A
- * @param {A[]} alarms
- * @returns {A[]}
- */
-export function gravestFirst(alarms) {
-  return [...alarms].sort((a, b) => ORDER.indexOf(a.severity) - ORDER.indexOf(b.severity));
-}
 
 /**
  * Whether two figures would be shown as different.

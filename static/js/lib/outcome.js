@@ -5,9 +5,6 @@ import { t } from "./dom.js";
 
 /** @typedef {Record<string, any>} Row */
 
-/** As pages list them. */
-export const OUTCOMES = /** @type {const} */ (["in_flight", "solved", "partly", "failed", "no_verdict", "excluded"]);
-
 /**
  * The outcome, and next to it whether the rollout was cut off.
  * @param {Row} row

@@ -2,12 +2,10 @@
 /** The rollouts of one step: groups of cards. A card is a button; its bar is the reward, its figure the advantage. */
 import { h, keyed, setAttr, setText, t } from "./dom.js";
 import { advantageStep, figure, plain, scaleStep, score } from "./format.js";
-import { OUTCOMES, endWords, outcomeWords } from "./outcome.js";
+import { endWords, outcomeWords } from "./outcome.js";
 
 /** @typedef {Record<string, any>} Row */
 /** @typedef {{low: number, high: number}} Span */
-
-const SAME_REWARD = 1e-6; // rewards that differ by less are equal, for the trainer too
 
 /**
  * Lowest and highest reward of the step; 0 and 1 are always inside, so that one scale serves most rewards.
@@ -120,8 +118,9 @@ function makeGroup() {
  * Whether the rewards of a whole group differ although all of it was solved, or all of it failed. Groups that came
  * partly through may have done so by different shares, which the page of the group knows and this does not.
  * @param {Row[]} rows
+ * @param {number} same rewards that differ by no more are equal, for the trainer too
  */
-export function isPhantom(rows) {
+export function isPhantom(rows, same) {
   const paid = rows.filter((row) => row.outcome !== "excluded");
   const rewards = paid.map((row) => row.reward).filter((value) => value !== null && Number.isFinite(value));
   const [first] = paid;
@@ -130,7 +129,7 @@ export function isPhantom(rows) {
     rewards.length === paid.length &&
     (first.outcome === "solved" || first.outcome === "failed") &&
     paid.every((row) => row.outcome === first.outcome) &&
-    Math.max(...rewards) - Math.min(...rewards) > SAME_REWARD
+    Math.max(...rewards) - Math.min(...rewards) > same
   );
 }
 
@@ -140,8 +139,9 @@ export function isPhantom(rows) {
  * @param {Row[]} rollouts
  * @param {Map<string, Row>} groups by "step/group"
  * @param {string | null} selected
+ * @param {number} same rewards that differ by no more are equal
  */
-export function drawGroups(box, rollouts, groups, selected) {
+export function drawGroups(box, rollouts, groups, selected, same) {
   const span = rewardSpan(rollouts);
   keyed(
     box,
@@ -163,7 +163,7 @@ export function drawGroups(box, rollouts, groups, selected) {
           : "";
       setText(node.querySelector(".group-figures"), figures);
       const flag = /** @type {HTMLElement} */ (node.querySelector(".group-flag"));
-      const phantom = Boolean(known) && !known?.zero_variance && isPhantom(item.rows);
+      const phantom = Boolean(known) && !known?.zero_variance && isPhantom(item.rows, same);
       flag.hidden = !known?.zero_variance && !phantom;
       setText(flag, t(phantom ? "phantom" : "zero_variance"));
       const cards = /** @type {HTMLElement} */ (node.querySelector(".group-cards"));
@@ -181,12 +181,13 @@ export function drawGroups(box, rollouts, groups, selected) {
 /**
  * The state of a step: the rollouts by outcome, then those that were cut off, each number with the key of its word.
  * @param {Row[]} rollouts
+ * @param {string[]} outcomes in the order of the line
  * @returns {[string, number][]}
  */
-export function stepCounts(rollouts) {
+export function stepCounts(rollouts, outcomes) {
   const of = (/** @type {string} */ outcome) => rollouts.filter((row) => row.outcome === outcome).length;
   /** @type {[string, number][]} */
-  const found = OUTCOMES.map((outcome) => [`outcome.${outcome}`, of(outcome)]);
+  const found = outcomes.map((outcome) => [`outcome.${outcome}`, of(outcome)]);
   found.push(["truncated", rollouts.filter((row) => row.status === "truncated").length]);
   return found.filter(([, count]) => count);
 }

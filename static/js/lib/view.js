@@ -6,14 +6,14 @@
 import { AXES } from "./axis.js";
 
 const OTHER_RUN = /^([0-9a-f-]{36})\.([1-7])$/i; // a run and the number of its colour, which stays its own
-export const TABS = ["curves", "rollouts", "log", "config", "events"];
 
 /**
  * @param {string} search
+ * @param {string[]} tabs of this page
  * @param {string} [tab] the one that the server showed
  * @returns {View}
  */
-export function readView(search, tab = "curves") {
+export function readView(search, tabs, tab = "curves") {
   const query = new URLSearchParams(search);
   const step = query.get("step");
   const smooth = Number(query.get("smooth"));
@@ -27,7 +27,7 @@ export function readView(search, tab = "curves") {
     if (id && !taken) beside.push({ id, number: Number(number) });
   }
   return {
-    tab: TABS.includes(asked) ? asked : tab,
+    tab: tabs.includes(asked) ? asked : tab,
     step: step !== null && /^\d{1,9}$/.test(step) ? Number(step) : null,
     rollout: /^[0-9a-f-]{36}$/i.test(query.get("rollout") || "") ? query.get("rollout") : null,
     smooth: smooth > 0 && smooth < 1 ? smooth : 0,

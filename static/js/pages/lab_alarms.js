@@ -2,7 +2,7 @@
 /** The alarms of a spec, gravest first, each with its figures and the rollouts that are its evidence. */
 import { $, h, keyed, setAttr, setText, t } from "../lib/dom.js";
 import { figure, plain } from "../lib/format.js";
-import { count, gravestFirst } from "../lib/lab-figures.js";
+import { count } from "../lib/lab-figures.js";
 
 /** @typedef {Record<string, any>} Row */
 const BADGE = { stop: "bad", warn: "warning", note: "draft" };
@@ -14,9 +14,9 @@ export class Alarms {
     this.options = options;
   }
 
-  /** @param {Row} reply of the server, with its alarms */
+  /** @param {Row} reply of the server, with its alarms, the gravest first */
   show(reply) {
-    const alarms = gravestFirst(/** @type {any[]} */ (reply.alarms));
+    const alarms = /** @type {any[]} */ (reply.alarms);
     setText($("alarms-count"), String(alarms.length));
     const box = $("lab-alarms");
     const items = alarms.length ? alarms : [{ code: "", severity: "none" }];

@@ -15,7 +15,7 @@ import { RolloutPanel } from "./run_rollouts.js";
 const OUTPUT_EVERY_MS = 5000;
 const page = data("run-data");
 const state = emptyState();
-const view = readView(location.search, page.tab);
+const view = readView(location.search, page.tabs, page.tab);
 const terminal = new Set(page.terminal);
 /** @type {Set<string>} */
 let dirty = new Set();
@@ -37,7 +37,7 @@ const curves = new CurvePanel({
   onStep: openStep,
   send: (frame) => live.send(frame),
 });
-const reader = page.has_rollouts
+const reader = page.tabs.includes("rollouts")
   ? new RolloutPanel({ state, view, page, onView: keepView, send: (frame) => live.send(frame) })
   : null;
 const flight = maybe("flight")
@@ -50,7 +50,14 @@ const flight = maybe("flight")
         slow: maybe("flight-slow"),
         about: $("flight-about"),
       },
-      { perStep: page.per_step, groupSize: page.group_size, environment: page.environment },
+      {
+        perStep: page.per_step,
+        groupSize: page.group_size,
+        environment: page.environment,
+        marks: page.flight.marks,
+        sizes: page.flight.sizes,
+        slowAfter: page.flight.slow_after,
+      },
     )
   : null;
 const log = new Log($("log"), /** @type {HTMLInputElement} */ ($("log-follow")));
@@ -211,14 +218,14 @@ document.addEventListener("click", (event) => {
   const link = target.closest("#flight-card a[href^='?']");
   if (link && reader && !event.metaKey && !event.ctrlKey) {
     event.preventDefault();
-    const { step, rollout } = readView(/** @type {HTMLAnchorElement} */ (link).search);
+    const { step, rollout } = readView(/** @type {HTMLAnchorElement} */ (link).search, page.tabs);
     Object.assign(view, { step, rollout });
     showTab("rollouts");
     keepView(true);
   }
 });
 window.addEventListener("popstate", () => {
-  Object.assign(view, readView(location.search));
+  Object.assign(view, readView(location.search, page.tabs));
   showTab(view.tab);
 });
 document.addEventListener("visibilitychange", () => document.visibilityState === "visible" && live.wake());

@@ -9,8 +9,6 @@ import { partAround } from "../lib/closer.js";
 import { loadPlotly } from "../lib/plotly.js";
 import { OtherRuns } from "./run_beside.js";
 
-const ASK_MAX = 32; // as CURVES_ASKED_MAX of webapp/live/feed.py
-
 /** The marks of the advisories as the server wrote them: it draws their part of the page again when they change. */
 const marksText = () => maybe("run-advisories")?.dataset.marks ?? "";
 
@@ -83,8 +81,9 @@ export class CurvePanel {
     const about = part ? { first: part[0], last: part[1] } : {};
     const keyOf = (/** @type {string} */ name) => `${name} ${part?.join() ?? ""}`;
     const fresh = names.filter((name) => !this.asked.has(keyOf(name)));
-    for (let at = 0; at < fresh.length; at += ASK_MAX) {
-      const some = fresh.slice(at, at + ASK_MAX);
+    const most = this.options.page.curves_at_once;
+    for (let at = 0; at < fresh.length; at += most) {
+      const some = fresh.slice(at, at + most);
       if (!this.options.send({ type: "curves", names: some, ...about })) return;
       for (const name of some) this.asked.add(keyOf(name));
     }

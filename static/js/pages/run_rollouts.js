@@ -132,7 +132,7 @@ export class RolloutPanel {
     box.querySelector("[data-server]")?.remove();
     if (this.drawn !== step) box.replaceChildren();
     this.drawn = step ?? -1;
-    drawGroups(box, rows, state.groups, view.rollout);
+    drawGroups(box, rows, state.groups, view.rollout, this.options.page.same_reward);
     this.stops.settle();
     this.read();
   }
@@ -162,7 +162,7 @@ export class RolloutPanel {
    * @param {number | null} step
    */
   summary(rows, step) {
-    const parts = stepCounts(rows).map(([word, count]) => `${count} ${t(word)}`);
+    const parts = stepCounts(rows, this.options.page.outcomes).map(([word, count]) => `${count} ${t(word)}`);
     const none = this.asked === step && step !== null ? t("loading") : t("no_rollouts");
     setText($("step-summary"), parts.length ? parts.join(" · ") : none);
   }

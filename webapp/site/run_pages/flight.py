@@ -1,6 +1,7 @@
 """The rollouts of the newest step, as the run page shows them first: a dot each, and the slowest of those in flight.
 
 ``static/js/lib/flight.js`` draws the same with the same texts, so that nothing moves when the page begins live updates.
+It has the marks and limits from here (``paint``).
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ SLOWEST = 3
 SLOW_S = 60
 REWARD_STEPS = 6
 MARKS = {Outcome.SOLVED: "✓", Outcome.PARTLY: "~", Outcome.FAILED: "✗"}
+SIZES = {"small": 192, "middle": 64}
+"""The size of dots where there are more than so many; others are large."""
 
 
 class Dot(NamedTuple):
@@ -106,6 +109,12 @@ def flight_of(run: Run, *, seen: bool = True) -> Flight | None:
         extra=_box_of(group for group in groups if group.number >= own) if own is not None else None,
         slowest=[] if run.state in TERMINAL else _slowest_lines(rollouts, environment_of(config), words),
     )
+
+
+def paint() -> dict[str, Any]:
+    """What the page's script needs in order to draw the card as it is drawn here: marks by outcome, sizes of dots, and
+    after how many seconds a rollout is slow."""
+    return {"marks": {str(outcome): mark for outcome, mark in MARKS.items()}, "sizes": SIZES, "slow_after": SLOW_S}
 
 
 def environment_of(config: JobConfig | None) -> str:
@@ -240,7 +249,7 @@ def _drawn_groups(rollouts: list[Rollout], config: JobConfig | None, words: _Wor
 def _box_of(groups: Iterable[Group]) -> Box:
     found = list(groups)
     count = sum(len(group.dots) for group in found)
-    size = "small" if count > 192 else "middle" if count > 64 else "large"
+    size = next((name for name, above in SIZES.items() if count > above), "large")
     return Box(found, ",".join(f"{group.number}:{len(group.dots)}" for group in found), size)
 
 

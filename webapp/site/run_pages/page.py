@@ -22,24 +22,27 @@ from training.config import (
 )
 from training.errors import ConfigError
 from training.metrics import METRICS
+from training.rewards.combining import ZERO_VARIANCE_TOLERANCE
 from training.rewards.custom import CUSTOM, code_hash
 from webapp.common.answers import in_shape
 from webapp.common.static_files import PLOTLY
 from webapp.common.storage import attempt_dir
 from webapp.common.text import duration, figure, percent, translated
+from webapp.common.words import Outcome
 from webapp.engine.recovery import promise
 from webapp.engine.resolve import components_meant
-from webapp.engine.services import GoingOn, disk_text, fault_text
+from webapp.engine.services import RESUMABLE, GoingOn, disk_text, fault_text
 from webapp.engine.trainer import output_tail
 from webapp.foreign.figure_files import has_ended
 from webapp.foreign.importing import import_report
+from webapp.live.feed import CURVES_ASKED_MAX
 from webapp.runs import answers
 from webapp.runs.config import Changed, all_components, component_titles, config_of, differences, of_step, stack_weights
 from webapp.runs.metrics.selectors import metric_names, newest_values
 from webapp.runs.models import Run, RunEvent
 from webapp.runs.reports import COURSE_KINDS, event_words
-from webapp.runs.states import TERMINAL, RunState
-from webapp.site.run_pages.flight import environment_of
+from webapp.runs.states import TERMINAL, RunState, sources_of
+from webapp.site.run_pages.flight import environment_of, paint
 
 EVENTS_PAGE = 200
 LOG = ("log",)
@@ -48,6 +51,23 @@ OWN_CURVES_MAX = 60
 SPARK_VALUES = 48  # as `sparkLines` of static/js/lib/series.js
 ENVIRONMENTS_OWN = "task_success"  # the reward component that passes the environment's reward on
 TABS = ("curves", "rollouts", "log", "config", "events")
+OUTCOMES = (
+    Outcome.IN_FLIGHT,
+    Outcome.SOLVED,
+    Outcome.PARTLY,
+    Outcome.FAILED,
+    Outcome.NO_VERDICT,
+    Outcome.EXCLUDED,
+)
+"""As the line of a step counts them."""
+ACT_STATES = {
+    "stop": frozenset(RunState) - TERMINAL - {RunState.STOPPING},
+    "pause": frozenset(sources_of(RunState.PAUSING)),
+    "resume": RESUMABLE,
+}
+"""The states in which a run may be stopped, paused or resumed. A page hides the other buttons at once; whether there is
+something to resume from is known here alone."""
+SILENT_TTLS = 1.5  # a worker that was silent for so many times of a lease's life is about to be replaced
 FORMATS = {"figure": figure, "percent": percent, "duration": duration}
 
 
@@ -171,9 +191,21 @@ def page_data(run: Run, urls: dict[str, str], tab: str) -> dict[str, Any]:
         "tiles": {name: METRICS[name].form for name in _shown_tiles(run)},
         "curves": list(run.method.curves),
         "terminal": sorted(TERMINAL),
+        "acts": {act: sorted(states) for act, states in ACT_STATES.items()},
         "stall_after": settings.STALL_AFTER_S,
+        "silent_after": SILENT_TTLS * settings.LEASE_TTL_S,
+        "outcomes": [outcome.value for outcome in OUTCOMES],
+        "same_reward": ZERO_VARIANCE_TOLERANCE,
+        "flight": paint(),
+        "curves_at_once": CURVES_ASKED_MAX,
         "plotly": static(PLOTLY),
     }
+
+
+def tabs_of(run: Run) -> list[str]:
+    """The tabs of the run's page: that of rollouts where it has some, or will have."""
+    has_rollouts = run.method.plays and not (run.imported_from and not run.rollouts.exists())
+    return [tab for tab in TABS if tab != "rollouts" or has_rollouts]
 
 
 def _components_of(run: Run, config: JobConfig | None) -> list[RewardComponent]:
@@ -204,8 +236,8 @@ def actions(going_on: GoingOn, *, editor: bool) -> dict[str, bool]:
     state = RunState(run.state)
     return {
         "act": editor and state not in TERMINAL,
-        "stop": editor and state not in TERMINAL and state != RunState.STOPPING,
-        "pause": editor and state in {RunState.PREPARING, RunState.RUNNING},
+        "stop": editor and state in ACT_STATES["stop"],
+        "pause": editor and state in ACT_STATES["pause"],
         "resume": editor and going_on.can_resume,
         "branch": editor and going_on.branch_point is not None,
         "clone": editor and not run.imported_from,  # its config is not known
@@ -223,7 +255,7 @@ def next_act(going_on: GoingOn) -> str:
 
 def _next_act(going_on: GoingOn) -> str:
     run = going_on.run
-    if run.imported or run.state not in {RunState.PAUSED, RunState.FAILED, RunState.CANCELLED}:
+    if run.imported or run.state not in RESUMABLE:
         return ""
     if run.error and run.error.get("code") == "storage_full" and run.state == RunState.PAUSED:
         return disk_text()

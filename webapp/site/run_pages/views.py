@@ -76,9 +76,8 @@ def _is_owner(project: Project) -> bool:
 def run_detail(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """The page of one run. The socket keeps its figures up to date."""
     project, run = own_run(request, slug, pk)
-    tab = request.GET.get("tab", "")
-    has_rollouts = run.method.plays and not (run.imported_from and not run.rollouts.exists())
-    tab = tab if tab in page.TABS and (has_rollouts or tab != "rollouts") else "curves"
+    tab, tabs = request.GET.get("tab", ""), page.tabs_of(run)
+    tab = tab if tab in tabs else "curves"
     (events, older), (log, log_older) = page.course_and_log(run)
     urls = {
         "rollouts": reverse("run-detail", args=[slug, pk]),
@@ -97,7 +96,7 @@ def run_detail(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
         "starred": getattr(run, "starred", False),
         "archivable": run.archived_at is not None or run.state in ARCHIVABLE,
         "tab": tab,
-        "has_rollouts": has_rollouts,
+        "has_rollouts": "rollouts" in tabs,
         "read": import_report(run),
         "tiles": page.tiles(run),
         "flight": flight_of(run, seen=tab == "curves"),
@@ -110,7 +109,7 @@ def run_detail(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
         "checkpoints": sorted(saved, key=lambda each: (each.step, each.attempt), reverse=True)[:CHECKPOINTS_SHOWN],
         "log": log,
         "log_older": log_older,
-        "data": page.page_data(run, urls, tab) | {"has_rollouts": has_rollouts, "can_pin": can_edit(project)},
+        "data": page.page_data(run, urls, tab) | {"tabs": tabs, "can_pin": can_edit(project)},
         "step_rows": _step_rows(request, run) if tab == "rollouts" else None,
     }
     if context["summary"] is not None:

@@ -47,6 +47,8 @@ def found(
     table = table_load(folder)
     under = scored(table, components, {item.name: column_of(table, item) for item in components})
     alarms = alarms_of(table, under, outcome_of(table, under))
+    graveness = [("stop", "warn", "note").index(alarm.severity) for alarm in alarms]
+    assert graveness == sorted(graveness), "the page shows them in this order"
     for alarm in alarms:
         assert alarm.sentence % dict.fromkeys(alarm.figures, "1")
         assert alarm.severity in ("stop", "warn", "note") and all(0 <= place < table.size for place in alarm.places)
