@@ -10,10 +10,10 @@ from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy
-from django.utils.translation import gettext_noop as _
 
 from webapp.common.pages import addresses_of, url_or_none
-from webapp.common.text import in_words, translated
+from webapp.common.strings import run_words
+from webapp.common.text import in_words
 from webapp.common.ui import icon
 from webapp.common.words import Failure, failure
 from webapp.people.notifications.selectors import MOST_COUNTED, reader_of_page
@@ -68,46 +68,19 @@ def project_links(context: dict[str, Any], css_class: str) -> SafeString:
     )
 
 
-# Events of a run in words.
-
-KINDS = {
-    "state": _("state"),
-    "phase": _("phase"),
-    "attempt": _("attempt"),
-    "log": _("log"),
-    "warning": _("warning"),
-    "held": _("wait"),
-    "update_skipped": _("skipped update"),
-    "sampler_checked": _("sampler check"),
-    "resumed": _("resume"),
-    "checkpoints_removed": _("checkpoints"),
-    "tasks_held_out": _("held-out tasks"),
-    "held_out_evaluated": _("evaluation"),
-    "stage_started": _("stage"),
-    "rollout_order": _("rollout"),
-}
-PHASES = {
-    "checking": _("being checked"),
-    "preparing": _("preparing"),
-    "generating": _("generating"),
-    "environment": _("environment"),
-    "scoring": _("scoring"),
-    "training": _("training"),
-    "saving": _("saving"),
-    "evaluating": _("evaluating held-out tasks"),
-}
+# Kinds of events and phases of a run in words: those that scripts have.
 
 
 @register.filter
 def event_kind(kind: str) -> str:
     """The kind's name."""
-    return translated(KINDS[kind]) if kind in KINDS else kind
+    return run_words().get(f"kind.{kind}", kind)
 
 
 @register.filter
 def phase_word(phase: str) -> str:
     """The phase of a run inside its state."""
-    return translated(PHASES[phase]) if phase in PHASES else phase
+    return run_words().get(f"phase.{phase}", phase)
 
 
 # The dots of the rollouts in flight, drawn here and not by a template: a step has up to hundreds of them.
