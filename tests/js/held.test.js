@@ -8,15 +8,17 @@ const t = (key, values = {}) => `${key} ${JSON.stringify(values)}`;
 const held = {
   step: 7,
   tries: 3,
-  error: { code: "environment_unreachable", message: "refused" },
   next_try_at: "2026-01-01T00:00:12+00:00",
   until: "2026-01-01T00:08:00+00:00",
 };
 
 test("a wait counts down to the next try and to the pause", () => {
   const at = Date.parse("2026-01-01T00:00:00Z");
-  assert.match(heldText(held, at, t), /^held .*"step":7.*"next":"seconds {\\"n\\":12}".*minutes_seconds {\\"m\\":8/);
-  assert.match(heldText(held, at + 5000, t), /\\"n\\":7}/);
-  assert.match(heldText(held, at + 13_000, t), /^held_now /);
-  assert.equal(heldText(null, at, t), "");
+  assert.match(
+    heldText(held, "no answer", at, t),
+    /^held .*"step":7.*"what":"no answer".*"next":"seconds {\\"n\\":12}".*minutes_seconds {\\"m\\":8/,
+  );
+  assert.match(heldText(held, "no answer", at + 5000, t), /\\"n\\":7}/);
+  assert.match(heldText(held, "no answer", at + 13_000, t), /^held_now /);
+  assert.equal(heldText(null, "", at, t), "");
 });

@@ -11,6 +11,7 @@ function setUp(seq = 0) {
   const live = new Live({
     url: "ws://x/ws/runs/1/",
     least: 2,
+    language: "zh-hans",
     seq: () => seen.seq,
     onFrame: (frame) => seen.frames.push(frame),
     onStatus: (status) => (seen.status = status),
@@ -46,7 +47,7 @@ test.afterEach(() => mock.timers.reset());
 
 test("frames arrive and the badge says live", () => {
   const { live, seen, last } = setUp();
-  assert.equal(last().url, "ws://x/ws/runs/1/?least=2");
+  assert.equal(last().url, "ws://x/ws/runs/1/?least=2&language=zh-hans");
   last().onmessage({ data: '{"type":"snapshot","seq":3}' });
   assert.equal(seen.frames.length, 1);
   assert.equal(seen.status, "live");
@@ -61,7 +62,7 @@ test("a lost line comes back after a pause, from the newest seq", () => {
   assert.equal(seen.status, "reconnecting");
   pass(2000);
   assert.equal(seen.sockets.length, 2);
-  assert.equal(last().url, "ws://x/ws/runs/1/?after=7");
+  assert.equal(last().url, "ws://x/ws/runs/1/?after=7&language=zh-hans");
   live.stop();
 });
 

@@ -15,6 +15,7 @@ from urllib.parse import parse_qs
 from uuid import UUID
 
 from channels.generic.websocket import AsyncWebsocketConsumer
+from django.conf import settings
 from django.contrib.auth import get_user
 from django.contrib.auth.models import AnonymousUser
 from django.contrib.sessions.backends.db import SessionStore
@@ -69,11 +70,13 @@ def user_now(scope: dict[str, Any]) -> User | AnonymousUser:
     return User.objects.filter(pk=user.pk, is_active=True).first() or AnonymousUser()
 
 
-def language_of(scope: dict[str, Any]) -> str:
-    """The language of the person behind the socket, as for a page: the cookie's, else the browser's."""
-    accepted = dict(scope["headers"]).get(b"accept-language", b"").decode("latin-1")
-    asked = SimpleNamespace(COOKIES=scope.get("cookies", {}), META={"HTTP_ACCEPT_LANGUAGE": accepted})
-    return translation.get_language_from_request(asked)  # type: ignore[arg-type]
+def page_language(scope: dict[str, Any]) -> str:
+    """The language of the page behind the socket, which its address names: sockets have no middleware that knows it."""
+    asked = parse_qs(scope["query_string"].decode("ascii", "replace")).get("language", [""])[0]
+    try:
+        return translation.get_supported_language_variant(asked[:20])
+    except LookupError:
+        return str(settings.LANGUAGE_CODE)
 
 
 class Watcher(AsyncWebsocketConsumer):
@@ -171,7 +174,7 @@ class Watcher(AsyncWebsocketConsumer):
 
     async def _loop(self) -> None:
         """The loop of one socket: sends what is due. It is a task of its own, so the language is for it alone."""
-        translation.activate(language_of(self.scope))
+        translation.activate(page_language(self.scope))
         beat_at, check_at = time.monotonic() + BEAT_S, time.monotonic() + RECHECK_S
         while True:
             self.wake.clear()

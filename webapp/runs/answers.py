@@ -10,8 +10,9 @@ from uuid import UUID
 from pydantic import AfterValidator, BeforeValidator, Field, computed_field
 
 from webapp.common.answers import Answer, Filled, Finite, Numbered, Object, Pair, Time
+from webapp.common.words import failure
 from webapp.runs.metrics.selectors import rounded
-from webapp.runs.reports import COURSE_KINDS, event_words, report_lines
+from webapp.runs.reports import COURSE_KINDS, event_words, held_reason, report_lines
 from webapp.runs.rollouts.words import TEXTS
 
 logger = logging.getLogger(__name__)
@@ -77,6 +78,19 @@ class FrameRun(RunView):
     def reports(self) -> list[tuple[str, str]]:
         """The lines of the page's notice."""
         return _said(lambda: report_lines(self.health, self.error), [])
+
+    @computed_field(description="`error` in the reader's language: code, boundary, title, hint, detail")  # type: ignore[prop-decorator]
+    @property
+    def failure(self) -> dict[str, str] | None:
+        """Why it failed or paused, in words."""
+        found = failure(self.error)
+        return found._asdict() if found is not None else None
+
+    @computed_field(description="what the step of `held` waits for, in the reader's language; empty without")  # type: ignore[prop-decorator]
+    @property
+    def waits_for(self) -> str:
+        """The reason of a wait."""
+        return _said(lambda: held_reason(self.held), "")
 
 
 class RunState(RunView):

@@ -48,9 +48,13 @@ def held_text(held: Mapping[str, Any] | None, *, short: bool = False) -> str:
         where = f"held.{(held.get('error') or {}).get('boundary')}"
         what = report_text(where if where in report_strings() else "held.other")
         return report_text(f"held_short{now}", what=what, next=duration(next_s), left=left)
-    known = failure(held.get("error"))
-    what = ": ".join(word for word in (held.get("part", ""), known.title if known else "") if word)
-    return report_text(f"held{now}", step=held["step"], what=what, next=duration(next_s), left=left)
+    return report_text(f"held{now}", step=held["step"], what=held_reason(held), next=duration(next_s), left=left)
+
+
+def held_reason(held: Mapping[str, Any] | None) -> str:
+    """What the step waits for, with the part of a mix whose rollouts wait; empty when it does not wait."""
+    known = failure((held or {}).get("error"))
+    return ": ".join(word for word in ((held or {}).get("part", ""), known.title if known else "") if word)
 
 
 def _seconds_to(iso: str) -> int:

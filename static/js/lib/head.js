@@ -1,8 +1,7 @@
 // @ts-check
 /** The head of the run page: state, phase, progress, time left, freshness, notices, tiles. */
 import { all, h, has, maybe, s, setAttr, setText, t } from "./dom.js";
-import { failureWords } from "./failure.js";
-import { coarse, duration, figure, percent } from "./format.js";
+import { coarse, duration, figure, percent, plain } from "./format.js";
 import { heldText } from "./held.js";
 import { last, sparkLines } from "./series.js";
 
@@ -94,7 +93,7 @@ function phaseText(run, rollouts, perStep) {
 export function drawHeld(run, now) {
   const box = maybe("run-held");
   if (!box) return;
-  const text = heldText(run?.held, now, t);
+  const text = run ? heldText(run.held, run.waits_for, now, t) : "";
   box.hidden = !text;
   setText(box.firstElementChild, text);
 }
@@ -118,9 +117,9 @@ function drawReports(lines) {
  */
 function drawNotices(run, silentAfter) {
   const failure = maybe("run-failure");
-  if (failure && run.error) {
-    for (const [part, text] of Object.entries(failureWords(run.error)))
-      setText(failure.querySelector(`[data-part="${part}"]`), text);
+  if (failure && run.failure) {
+    for (const [part, text] of Object.entries(run.failure))
+      setText(failure.querySelector(`[data-part="${part}"]`), plain(text));
   }
   if (failure) failure.hidden = !run.error;
   setAttr(failure, "data-kind", run.state === "paused" ? "warning" : "error");

@@ -8,27 +8,16 @@ import { duration } from "./format.js";
 /**
  * The reason why the step waits, the time of the next try and of the pause.
  * @param {Row | null | undefined} held
+ * @param {string} what it waits for, in the server's words
  * @param {number} now milliseconds, by the server's clock
  * @param {Translate} t
  * @returns {string} empty when nothing is waited for
  */
-export function heldText(held, now, t) {
+export function heldText(held, what, now, t) {
   if (!held) return "";
   const next = secondsTo(held.next_try_at, now);
   const left = duration(secondsTo(held.until, now), t);
-  const what = [held.part, held.error ? errorText(held.error, t) : ""].filter(Boolean).join(": ");
   return t(next > 0 ? "held" : "held_now", { step: held.step, what, next: duration(next, t), left });
-}
-
-/**
- * An error in the words of its code; one of another version speaks for itself.
- * @param {Row} error
- * @param {Translate} t
- * @returns {string}
- */
-function errorText(error, t) {
-  const known = t(`error.${error.code}`);
-  return known === `error.${error.code}` ? error.message : known;
 }
 
 /**

@@ -19,6 +19,7 @@ const SLOW = new Set([4429, 1013]);
  * @typedef {object} Options
  * @property {string} url
  * @property {number} least the `seq` that the page was made of: the first frame must not be older
+ * @property {string} [language] of the page, where frames have words
  * @property {() => number} seq
  * @property {(frame: Record<string, any>) => void} onFrame
  * @property {(status: Status, silentMs: number) => void} onStatus
@@ -75,7 +76,9 @@ export class Live {
     this.retry = null;
     this.drop();
     const seq = this.options.seq();
-    const socket = this.open(`${this.options.url}?${seq > 0 ? `after=${seq}` : `least=${this.options.least}`}`);
+    const language = this.options.language ? `&language=${this.options.language}` : "";
+    const from = seq > 0 ? `after=${seq}` : `least=${this.options.least}`;
+    const socket = this.open(`${this.options.url}?${from}${language}`);
     this.socket = socket;
     this.openedAt = this.now();
     socket.onmessage = (/** @type {{data: string}} */ event) => this.socket === socket && this.receive(event.data);

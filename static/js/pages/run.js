@@ -66,6 +66,7 @@ const live = new Live({
   url: socketUrl(page.socket),
   open: openSocket,
   least: page.seq,
+  language: page.language,
   seq: () => state.seq,
   onFrame: (frame) => {
     if (frame.now) skewMs = Date.parse(frame.now) - Date.now();

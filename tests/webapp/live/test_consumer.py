@@ -393,19 +393,18 @@ def test_a_tab_keeps_the_later_attempts_point() -> None:
 
 
 @pytest.mark.parametrize(
-    ("accepted", "cookies", "words"),
+    ("query", "words"),
     [
-        (b"zh-CN,zh;q=0.9", {}, "排队中 → 准备中"),
-        (b"zh-CN", {"tiltyard-language": "en"}, "queued → preparing"),
-        (b"fr", {}, "queued → preparing"),
+        ("?language=zh-hans", "排队中 → 准备中"),
+        ("?least=1&language=en", "queued → preparing"),
+        ("?language=%00x", "queued → preparing"),
+        ("", "queued → preparing"),
     ],
 )
-async def test_words_of_frames_are_in_the_language_of_the_persons_pages(
-    watched: Watched, alice: Any, accepted: bytes, cookies: dict[str, str], words: str
+async def test_words_of_frames_are_in_the_language_of_the_page(
+    watched: Watched, alice: Any, query: str, words: str
 ) -> None:
-    socket = Socket(watched.run.pk, alice)
-    socket.scope |= {"headers": [(b"accept-language", accepted)], "cookies": cookies}
-    await socket.connect()
+    socket = await _open(watched, alice, query)
     first = await socket.frame()
     assert [event["words"].split(" · ")[0] for event in first["events"] if event["kind"] == "state"] == [words]
     await in_db(watched.say)(journal.Resumed(source="", step=0, lost_steps=0, set_aside=[], verified=[]))

@@ -9,6 +9,7 @@ from django.utils import timezone, translation
 
 from webapp.common.answers import in_shape
 from webapp.runs import answers
+from webapp.runs.records.selectors import aged
 from webapp.runs.reports import event_words, report_lines
 
 RESUMED = {
@@ -120,3 +121,27 @@ def test_the_notice_names_what_was_lost_and_what_was_skipped() -> None:
         ("resumed", "Attempt 1 began at step 0: there was no intact checkpoint.")
     ]
     assert report_lines({}) == []
+
+
+@pytest.mark.django_db
+def test_a_frame_says_why_a_run_paused_and_what_it_waits_for(make_run: Any) -> None:
+    """On a page in Chinese the script showed the library's sentence in English, until the page was loaded again."""
+    told = {"template": "The checkpoint {path} is damaged.", "values": {"path": "1/c"}}
+    error = {"code": "environment_unreachable", "boundary": "environment", "message": "refused", "hint": ""}
+    held = {"step": 3, "tries": 1, "part": "maths", "error": error, "next_try_at": "", "until": ""}
+    run = aged(
+        make_run(state="running", held=held, error={"code": "odd", "message": "x", "hint": "Look.", "told": told})
+    )
+    found = in_shape(answers.FrameRun, run)
+    assert found["failure"] == {
+        "code": "odd",
+        "boundary": "",
+        "title": "The checkpoint 1/c is damaged.",
+        "hint": "Look.",
+        "detail": "",
+    }
+    assert found["waits_for"] == "maths: No connection to the environment."
+    with translation.override("zh-hans"):
+        assert in_shape(answers.FrameRun, run)["waits_for"] == "maths: 无法连接到环境。"
+    quiet = in_shape(answers.FrameRun, aged(make_run(name="quiet")))
+    assert (quiet["failure"], quiet["waits_for"], quiet["reports"]) == (None, "", [])

@@ -18,11 +18,9 @@ from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, TypeVar
-from urllib.parse import parse_qs
 from uuid import UUID
 
 from channels.generic.websocket import AsyncWebsocketConsumer
-from django.conf import settings
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.db import connection
 from django.http import Http404
@@ -56,7 +54,7 @@ from webapp.environments.playground.play import (
     reach_of,
     start_of,
 )
-from webapp.live.consumers import BAD_FRAME, FORBIDDEN, GONE, LOGIN, TOO_MANY, Closed, user_now
+from webapp.live.consumers import BAD_FRAME, FORBIDDEN, GONE, LOGIN, TOO_MANY, Closed, page_language, user_now
 from webapp.live.feed import encode
 from webapp.people.teams.access import object_for
 from webapp.people.teams.models import Role, User
@@ -210,7 +208,7 @@ class PlayConsumer(AsyncWebsocketConsumer):
         self.play: Play | None = None
         self.task: asyncio.Task[None] | None = None
         self.watch: asyncio.Task[None] | None = None
-        self.used_at, self.language = time.monotonic(), self._page_language()
+        self.used_at, self.language = time.monotonic(), page_language(self.scope)
         try:
             user, environment = await in_database(lambda: self._find(again=False))
         except Closed as closed:
@@ -426,11 +424,3 @@ class PlayConsumer(AsyncWebsocketConsumer):
                 await self.send(text_data=encode({"type": frame, **values}))
         except TimeoutError as exc:
             raise Closed(TOO_MANY) from exc
-
-    def _page_language(self) -> str:
-        """The page's language; sockets have no middleware that knows it."""
-        asked = parse_qs(self.scope["query_string"].decode("ascii", "replace")).get("language", [""])[0]
-        try:
-            return translation.get_supported_language_variant(asked[:20])
-        except LookupError:
-            return str(settings.LANGUAGE_CODE)

@@ -8,8 +8,8 @@ from django.conf import settings
 from django.db.models import QuerySet
 from django.templatetags.static import static
 from django.urls import reverse
+from django.utils.translation import get_language, ngettext
 from django.utils.translation import gettext as _
-from django.utils.translation import ngettext
 
 from training.config import (
     ENDPOINT_TILES,
@@ -178,6 +178,7 @@ def page_data(run: Run, urls: dict[str, str], tab: str) -> dict[str, Any]:
         "tab": tab,
         "socket": f"/ws/runs/{run.pk}/",
         "seq": run.seq,
+        "language": get_language() or "",
         "urls": urls,
         "weights": weights,
         "components": component_titles(components),

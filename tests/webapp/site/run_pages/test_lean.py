@@ -126,7 +126,7 @@ def test_the_run_page_names_its_modules_and_opens_its_socket_at_once(
     named = re.findall(r'<link rel="modulepreload" href="/static/([^"]+)">', head)
     assert tuple(named) == imported_by("js/app.js") + imported_by("js/pages/run.js")
     early = re.search(r'<script src="/static/js/lib/early.js" type="module" async\s+data-socket="([^"]+)">', head)
-    assert early is not None and early[1] == f"/ws/runs/{run.pk}/?least=7"
+    assert early is not None and early[1] == f"/ws/runs/{run.pk}/?least=7&amp;language=en"
 
 
 @pytest.mark.django_db
