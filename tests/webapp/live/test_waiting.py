@@ -57,6 +57,18 @@ async def test_it_answers_with_nothing_after_its_time(watched: Watched, rita: Us
     assert found["after"] == found["seq"] == watched.run.seq
 
 
+@pytest.mark.parametrize(("language", "words"), [("en", "step 3 continues"), ("zh-hans", "第 3 步继续")])
+async def test_words_are_in_the_language_of_the_request(
+    watched: Watched, rita: User, language: str, words: str
+) -> None:
+    there = await make(watched.run, f"wait=30&after={watched.run.seq}", rita, **{"accept_language": language})
+    await all_wait(there)
+    await in_db(event_add)(watched.run.pk, "held", {"step": 3, "error": None}, attempt=1)
+    assert [item["words"] for item in (await there.answer())["items"]] == [words]
+    at_once = await make(watched.run, f"after={watched.run.seq}", rita, **{"accept_language": language})
+    assert [item["words"] for item in (await (await at_once.ask()).answer())["items"]] == [words]
+
+
 async def test_what_is_there_is_answered_at_once_in_order_and_in_parts(watched: Watched, rita: User) -> None:
     await say(watched, *(str(number) for number in range(5)))
     seen, after, more = [], 0, True
