@@ -23,6 +23,7 @@ from webapp.chat.conversation import Parameters, choices
 from webapp.chat.models import Chat
 from webapp.common.pages import errors_by_field, page_number
 from webapp.common.strings import run_strings
+from webapp.common.words import failure_strings
 from webapp.datasets.models import Dataset, DatasetState
 from webapp.datasets.selectors import datasets_of, latest_datasets, runs_using
 from webapp.environments.models import DatasetOrder, Environment
@@ -129,7 +130,7 @@ def _environment_of(run: Run) -> str:
 
 def chat_strings() -> dict[str, str]:
     """Those of a transcript, and the chat's own."""
-    return {**run_strings(), **_state_strings(), **_wait_strings(), **_act_strings()}
+    return {**run_strings(), **failure_strings(), **_state_strings(), **_wait_strings(), **_act_strings()}
 
 
 def _state_strings() -> dict[str, str]:

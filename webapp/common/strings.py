@@ -10,7 +10,7 @@ from django.utils.translation import get_language, pgettext
 from django.utils.translation import gettext as _
 
 from training.metrics import METRICS
-from webapp.common.words import Outcome, failure_strings
+from webapp.common.words import Outcome
 
 
 def _by_language(made: Callable[[], dict[str, str]]) -> Callable[[], Mapping[str, str]]:
@@ -56,7 +56,6 @@ def run_strings() -> dict[str, str]:
         **held,
         **_rollout_strings(),
         **curve_strings(),
-        **failure_strings(),
     }
 
 

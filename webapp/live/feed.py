@@ -146,7 +146,7 @@ def _rows_of_step(run: Run, step: int | None) -> tuple[list[str], list[str], int
 def _rollout_text(rollout: Rollout) -> str:
     """A rollout with its task cut; ``short`` makes the page take the whole row when it comes."""
     if len(rollout.task) <= TASK_SHOWN:
-        return as_json(answers.Rollout, rollout)
+        return as_json(answers.FrameRollout, rollout)
     return as_json(answers.ShortRollout, Extended(rollout, task=f"{rollout.task[:TASK_SHOWN]}…", short=True))
 
 

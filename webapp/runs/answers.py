@@ -42,6 +42,11 @@ def _said(text: Callable[[], T], otherwise: T) -> T:
         return otherwise
 
 
+def _failure_words(error: Object | None) -> dict[str, str] | None:
+    found = failure(error)
+    return found._asdict() if found is not None else None
+
+
 class RunView(Answer):
     """A run as the live view shows it."""
 
@@ -83,8 +88,7 @@ class FrameRun(RunView):
     @property
     def failure(self) -> dict[str, str] | None:
         """Why it failed or paused, in words."""
-        found = failure(self.error)
-        return found._asdict() if found is not None else None
+        return _failure_words(self.error)
 
     @computed_field(description="what the step of `held` waits for, in the reader's language; empty without")  # type: ignore[prop-decorator]
     @property
@@ -166,7 +170,17 @@ class Rollout(Answer):
     seq: int
 
 
-class ShortRollout(Rollout):
+class FrameRollout(Rollout):
+    """One episode in a live frame."""
+
+    @computed_field(description="`error` in the reader's language: code, boundary, title, hint, detail")  # type: ignore[prop-decorator]
+    @property
+    def failure(self) -> dict[str, str] | None:
+        """Why it was left out or failed, in words."""
+        return _failure_words(self.error)
+
+
+class ShortRollout(FrameRollout):
     """One episode in a first frame, whose task was cut."""
 
     short: bool
@@ -250,7 +264,7 @@ class Checkpoint(Answer):
 
 LIVE: dict[str, type[Answer]] = {
     "points": Point,
-    "rollouts": Rollout,
+    "rollouts": FrameRollout,
     "turns": Turn,
     "groups": Group,
     "events": Event,

@@ -1,7 +1,7 @@
 // @ts-check
 /** The outcome of a rollout, in the words of every page. */
-import { failureWords } from "./failure.js";
 import { t } from "./dom.js";
+import { plain } from "./format.js";
 
 /** @typedef {Record<string, any>} Row */
 
@@ -19,5 +19,5 @@ export function outcomeWords(row) {
  * @param {Row} row
  */
 export function endWords(row) {
-  return (row.error && failureWords(row.error).title) || outcomeWords(row);
+  return row.failure ? plain(row.failure.title) : outcomeWords(row);
 }

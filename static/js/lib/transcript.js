@@ -1,7 +1,6 @@
 // @ts-check
 /** A transcript. Everything in it was written by a model or a server that we do not trust: it is only ever text. */
 import { h, has, keyed, setText, t } from "./dom.js";
-import { failureWords } from "./failure.js";
 import { duration, figure, plain, pretty, visible } from "./format.js";
 
 /** @typedef {Record<string, any>} Row */
@@ -195,21 +194,16 @@ export function partsTable(rollout, weights, titles = {}) {
 
 /**
  * Where a rollout failed and what to do.
- * @param {Row} error
+ * @param {Record<string, string>} words of its error
  * @param {string} status
  */
-export function failure(error, status) {
-  const { code, title, hint, detail } = failureWords(error);
+export function failure(words, status) {
+  const [title, hint, detail] = [words.title, words.hint, words.detail].map(plain);
   return h(
     "div",
     { class: "notice", "data-kind": status === "excluded" ? "warning" : "error" },
     h("p", { class: "notice-title" }, status === "excluded" ? t("excluded_because", { message: title }) : title),
-    h(
-      "p",
-      { class: "small" },
-      h("code", {}, code),
-      has(`boundary.${error.boundary}`) ? ` · ${t(`boundary.${error.boundary}`)}` : "",
-    ),
+    h("p", { class: "small" }, h("code", {}, plain(words.code)), words.boundary ? ` · ${plain(words.boundary)}` : ""),
     hint && h("p", { class: "small" }, hint),
     detail && h("p", { class: "small reported" }, detail),
   );
@@ -257,7 +251,7 @@ export class Transcript {
       this.tailSeq = rollout.seq;
       const wait = h("p", { class: "muted small waiting" }, t("waiting_turn"));
       const parts = [
-        rollout.error && failure(rollout.error, rollout.status),
+        rollout.failure && failure(rollout.failure, rollout.status),
         rollout.status === "running" ? wait : partsTable(rollout, this.weights, this.titles),
       ];
       this.tail.replaceChildren(.../** @type {Node[]} */ (parts.filter(Boolean)));

@@ -2,6 +2,7 @@
 /** The parts of an answer. Messages are only ever shown as text. */
 import { cardsOf, OPEN, waitWords } from "../lib/chat.js";
 import { h, has, icon, setAttr, setText, t } from "../lib/dom.js";
+import { failureWords } from "../lib/failure.js";
 import { duration, plain, pretty } from "../lib/format.js";
 import { apart, failure, folded, said } from "../lib/transcript.js";
 
@@ -33,7 +34,7 @@ export function tailNodes(answer) {
   if (answer.error) {
     // The code alone says why an answer was cut off.
     const cut = answer.state === "cut";
-    const notice = failure(cut ? { ...answer.error, message: "" } : answer.error, answer.state);
+    const notice = failure(failureWords(cut ? { ...answer.error, message: "" } : answer.error), answer.state);
     if (cut) setAttr(notice, "data-kind", "warning");
     nodes.push(notice);
   }

@@ -210,7 +210,7 @@ export class Player {
 
   /** The episode as a transcript wants it; its rewards are next to it, not below. */
   shown() {
-    return { id: this.state.episode, seq: this.turns.length, status: "completed", parts: {}, error: null };
+    return { id: this.state.episode, seq: this.turns.length, status: "completed", parts: {}, failure: null };
   }
 
   outcome() {

@@ -145,3 +145,12 @@ def test_a_frame_says_why_a_run_paused_and_what_it_waits_for(make_run: Any) -> N
         assert in_shape(answers.FrameRun, run)["waits_for"] == "maths: 无法连接到环境。"
     quiet = in_shape(answers.FrameRun, aged(make_run(name="quiet")))
     assert (quiet["failure"], quiet["waits_for"], quiet["reports"]) == (None, "", [])
+
+
+def test_a_frame_says_why_a_rollout_was_left_out() -> None:
+    shape = answers.FrameRollout.model_construct
+    error = {"code": "environment_timeout", "boundary": "environment", "message": "No answer in 30 s.", "hint": ""}
+    assert shape(error=None).failure is None
+    with translation.override("zh-hans"):
+        found = shape(error=error).failure
+    assert found is not None and found["title"] == "等待环境应答超时。" and found["detail"] == "No answer in 30 s."
