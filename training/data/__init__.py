@@ -1,5 +1,6 @@
 """Datasets: what a row is, how files of rows are read, and the check of uploaded files in a limited process."""
 
+from training.data.files.sources import ENDINGS, Given, part_of, pick
 from training.data.formats import FORMATS
 from training.data.formats.bfcl import CLASSES
 from training.data.formats.columns import USUAL
@@ -20,11 +21,13 @@ from training.data.options import (
 from training.data.problems import MAX_REASON_CHARS, PROBLEMS, CheckLimits
 from training.data.reader import load_rows, read_records
 from training.data.schema import Row, RowError, check_tree, conversation_key, row_from_dict, strict_loads
+from training.rows import categories_of, category_of, row_value
 
 __all__ = [
     "CHOSEN",
     "CLASSES",
     "CUT_WORDS",
+    "ENDINGS",
     "FORMATS",
     "MAX_REASON_CHARS",
     "PROBLEMS",
@@ -36,6 +39,7 @@ __all__ = [
     "Cut",
     "FilterOptions",
     "FilterRule",
+    "Given",
     "MixOptions",
     "Options",
     "ReadOptions",
@@ -43,13 +47,18 @@ __all__ = [
     "RenderedRow",
     "Row",
     "RowError",
+    "categories_of",
+    "category_of",
     "check_tree",
     "conversation_key",
     "is_off",
     "load_rows",
+    "part_of",
+    "pick",
     "read_records",
     "reasoning_of",
     "row_from_dict",
+    "row_value",
     "strict_loads",
     "why_words",
     "word_problems",

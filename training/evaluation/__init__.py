@@ -30,6 +30,7 @@ from training.evaluation.figures import (
     DRAWN_TASKS,
     PART,
     REPORT_NAME,
+    Figure,
     Report,
     Score,
     Sheet,
@@ -43,6 +44,7 @@ from training.evaluation.figures import (
     sheet_of,
 )
 from training.rollout.figures import SUCCESS_PART
+from training.shares import share_interval
 
 __all__ = [
     "ALPHA",
@@ -55,6 +57,7 @@ __all__ = [
     "Z_ALPHA",
     "Agreement",
     "Counts",
+    "Figure",
     "Interval",
     "Judged",
     "Paired",
@@ -81,5 +84,6 @@ __all__ = [
     "mean_intervals",
     "paired_columns",
     "ranked_as",
+    "share_interval",
     "sheet_of",
 ]

@@ -24,9 +24,8 @@ from django.db import IntegrityError, transaction
 from django.db.models import Max
 from django.utils.translation import gettext as _
 
-from training.data import CheckLimits
+from training.data import ENDINGS, CheckLimits, part_of, pick
 from training.data.checking import Ask, run_check
-from training.data.files.sources import ENDINGS, part_of, pick
 from training.data.identity import IDENTITIES_NAME
 from training.data.making import OPERATIONS, Made, make
 from training.errors import DataError, TiltyardError

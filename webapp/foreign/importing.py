@@ -32,8 +32,7 @@ from django.utils import timezone
 from django.utils.translation import gettext
 
 from training.config import JobConfig, config_load
-from training.data import CheckLimits
-from training.data.files.sources import Given
+from training.data import CheckLimits, Given
 from training.errors import Boundary, ConfigError, DataError, ErrorInfo, TiltyardError
 from training.imports import READERS, REPORT_NAME, ImportReport
 from training.imports import run_import as read_files

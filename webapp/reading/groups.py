@@ -14,9 +14,9 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from training.config import JobConfig, RewardComponent
+from training.data import row_value
 from training.plain import number_in
 from training.rewards.combining import Split, reward_std, split_batch, split_group, terms_of
-from training.rows import row_value
 from webapp.common.text import figure
 from webapp.datasets.models import Dataset
 from webapp.datasets.rows import row_of

@@ -16,8 +16,7 @@ from django.utils.translation import gettext as _
 from pydantic import ValidationError
 
 from training.config import METHODS, RewardComponent, name_in
-from training.evaluation import Report
-from training.evaluation.figures import Figure
+from training.evaluation import Figure, Report
 from webapp.common.text import translated
 from webapp.datasets.models import Dataset
 from webapp.environments.models import Environment

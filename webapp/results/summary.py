@@ -13,9 +13,8 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 
 from training.config import JobConfig
-from training.evaluation import ALPHA, Z_ALPHA
+from training.evaluation import ALPHA, Z_ALPHA, share_interval
 from training.metrics import METRICS
-from training.shares import share_interval
 from webapp.common.text import duration, figure, percent, translated
 from webapp.engine.services import GoingOn, whole_checkpoints
 from webapp.launch.learned import Overlap, overlap_of_held_out

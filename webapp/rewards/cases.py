@@ -20,12 +20,12 @@ from pydantic import ValidationError as ShapeError
 
 from envs.wire import Message
 from training.config import RewardComponent
+from training.data import categories_of
+from training.evaluation import share_interval
 from training.rewards.base import ENVIRONMENT, Episode
 from training.rewards.combining import counts_for, terms_of, total_of
 from training.rewards.lab import worth_of
 from training.rewards.scorer.wire import Asked
-from training.rows import categories_of
-from training.shares import share_interval
 from webapp.common.errors import TooMany
 from webapp.common.pages import clean_name
 from webapp.common.text import in_words, percent

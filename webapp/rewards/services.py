@@ -12,12 +12,12 @@ from django.utils.translation import gettext as _
 from pydantic import ValidationError as ShapeError
 
 from training.config import RewardComponent
+from training.data import categories_of
 from training.errors import RewardFault, ScorerDied
 from training.rewards.combining import counts_for, terms_of
 from training.rewards.custom import CUSTOM, CustomParams, code_hash
 from training.rewards.scorer.wire import Asked
 from training.rewards.scoring import COMPONENTS, summed, validate_components
-from training.rows import categories_of
 from webapp.common.pages import clean_name
 from webapp.common.text import in_words
 from webapp.people.teams.audit import audit, was_done

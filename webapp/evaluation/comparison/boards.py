@@ -15,8 +15,8 @@ import numpy as np
 from django.utils.translation import gettext as _
 
 from training.config import name_in
+from training.data import row_value
 from training.evaluation import Interval, Report, joined, mean_interval
-from training.rows import row_value
 from webapp.common.text import figure, percent
 from webapp.evaluation.comparison.contestants import Contestant, Played, categories_of
 from webapp.evaluation.comparison.figures import Cell, Column, cell, known_columns, left_out_text

@@ -19,8 +19,8 @@ from django.db.models import Q
 from django.db.models.functions import Now
 from django.utils.translation import gettext as _
 
-from training.rollout.figures import SUCCESS_PART
-from training.rows import row_value
+from training.data import row_value
+from training.evaluation import SUCCESS_PART
 from webapp.common.pages import clean_name
 from webapp.common.text import clean_text, finite
 from webapp.evaluation.comparison.contestants import LEAST, Contestant, texts_of_rows

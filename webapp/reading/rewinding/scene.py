@@ -17,14 +17,13 @@ from pydantic import ValidationError as ShapeError
 
 from envs.wire import Message, ResetRequest
 from training.config import JobConfig, RewardComponent, name_in
-from training.data import Row, RowError, row_from_dict
+from training.data import Row, RowError, categories_of, row_from_dict
 from training.errors import EnvironmentTimeout
 from training.rewards.base import Episode
 from training.rewards.combining import counts_for, terms_of, total_of
 from training.rewards.scorer.wire import Asked
 from training.rollout.rewinding import Recording, Rewound, Taken
 from training.rollout.tokens import Tools
-from training.rows import categories_of
 from webapp.common.errors import TooMany
 from webapp.common.text import finite, in_words
 from webapp.common.words import failure

@@ -16,6 +16,7 @@ from training.rewards.base import Episode, Span
 from training.rewards.combining import Aggregation, Scale, terms_of
 from training.rewards.lab import (
     ALARMS,
+    NO_SPREAD,
     STATUSES,
     Alarm,
     Bools,
@@ -29,16 +30,20 @@ from training.rewards.lab import (
     Table,
     advantages,
     alarms_of,
+    correlation,
     counted,
     episode_at,
-    figures,
     group_of,
+    histogram,
     is_asked,
+    moments,
     number,
     outcome_of,
     phantom_of,
+    rank_correlation,
     ranks,
     scored,
+    share_of_spread,
     statistics,
     turn_report,
 )
@@ -139,10 +144,10 @@ def score_reply(rollout_set: RolloutSet, request: ScoreRequest) -> dict[str, Any
         "rescored": list(dict.fromkeys(name for side in sides for name in side.values.computed)),
         "summary": _summary_json(table, main),
         "against": _summary_json(table, other) if other else None,
-        "agreement": figures.rank_correlation(main.found.reward, other.found.reward) if other else None,
+        "agreement": rank_correlation(main.found.reward, other.found.reward) if other else None,
         "components": [_component_json(table, main, item) for item in request.components],
         "turns": _turns_json(table, main, request),
-        "total": {"histogram": figures.histogram(main.found.reward)},
+        "total": {"histogram": histogram(main.found.reward)},
         "alarms": [_alarm_json(table, alarm, main) for alarm in alarms_of(table, main.found, main.outcome)],
         "groups": [_group_json(table, main, other, rank_before, int(group)) for group in shown],
         "total_groups": len(order),
@@ -173,7 +178,7 @@ def _summary_json(table: Table, side: _Side) -> dict[str, Any]:
         "excluded": int((~side.found.included).sum()),
         "groups": table.groups,
         "outcome": side.outcome.name if side.outcome else None,
-        "reward": figures.moments(side.found.reward),
+        "reward": moments(side.found.reward),
         "zero_variance": {"groups": flat, "share": flat / table.groups},
         "phantom": {"groups": phantom, "share": phantom / table.groups},
     }
@@ -183,21 +188,21 @@ def _component_json(table: Table, side: _Side, item: RewardComponent) -> dict[st
     known = COMPONENTS.get(item.registered)
     value = side.found.parts[item.name]
     included = np.where(side.found.included, value, np.nan)
-    moments = figures.moments(value[~table.excluded])
-    low, high = moments["min"], moments["max"]
+    described = moments(value[~table.excluded])
+    low, high = described["min"], described["max"]
     return {
         "name": item.name,
         "title": title_of(item),
         "weight": item.weight,
         "low": number(known.low) if known else None,
         "high": number(known.high) if known else None,
-        **moments,
+        **described,
         "missing": int(side.found.missing[item.name].sum()),
-        "constant": low is not None and high is not None and high - low <= figures.NO_SPREAD,
-        "r_outcome": figures.correlation(included, side.outcome.value) if side.outcome else None,
-        "r_length": figures.correlation(included, table.length),
-        "share_of_spread": figures.share_of_spread(side.found.weighed(item), side.found.reward),
-        "histogram": figures.histogram(value[~table.excluded]),
+        "constant": low is not None and high is not None and high - low <= NO_SPREAD,
+        "r_outcome": correlation(included, side.outcome.value) if side.outcome else None,
+        "r_length": correlation(included, table.length),
+        "share_of_spread": share_of_spread(side.found.weighed(item), side.found.reward),
+        "histogram": histogram(value[~table.excluded]),
     }
 
 
