@@ -42,6 +42,8 @@ DEVICES = (
     "NCCL_DEBUG",
 )
 CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE")
+# What the operator puts in place for jobs: the folder that reward models lie in, and a Python that has vLLM.
+REWARD_MODELS, VLLM_PYTHON = "TILTYARD_REWARD_MODELS", "TILTYARD_VLLM_PYTHON"
 
 
 def child_env(*names: Iterable[str], **named: str) -> dict[str, str]:

@@ -464,6 +464,8 @@ def _loaded(line: bytes) -> dict[str, Any]:
 # "Infinity", "-Infinity".
 
 JOURNAL_NAME = "journal.jsonl"
+ORDERS_NAME = "orders.jsonl"
+"""Next to it: what people order about rollouts in flight (``training/rollout/orders.py``)."""
 FSYNC_EVERY_S = 0.5
 RESERVE_NAME, RESERVE_BYTES = "journal.reserve", 256 << 10
 

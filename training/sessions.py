@@ -16,6 +16,8 @@ from pathlib import Path
 
 END_S = 5.0
 STOP_S = 0.5  # how long a process may take to stop: one that waits for a disk does not
+SERVER_NOTE = "vllm.json"
+"""The note in a run's folder of the vLLM that was started for it: an attempt ends what the one before it left."""
 PROC, SHARED = Path("/proc"), Path("/dev/shm")  # noqa: S108 - where shared memory is seen, not a file of ours
 
 

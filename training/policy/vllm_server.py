@@ -20,11 +20,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from training.addresses import AddressRefused
-from training.children import DEVICES, MODELS, PLACES, ROOT, child_env, limited_child
+from training.children import DEVICES, MODELS, PLACES, ROOT, VLLM_PYTHON, child_env, limited_child
 from training.connections import HttpClient, HttpFailed, TooLarge
 from training.errors import EnvironmentUnreachable, PolicyFault, SamplerDied, StopRequested
 from training.journal import lines_backwards
-from training.sessions import folder_id, namespace, started_at, sweep
+from training.sessions import SERVER_NOTE, folder_id, namespace, started_at, sweep
 from training.words import _
 
 # What we ask of one vLLM server over HTTP, and how its end is distinguished from one bad request.
@@ -170,13 +170,12 @@ def _shown(answer: bytes) -> str:
 
 # A vLLM that belongs to one run: how it is started, when it is ready, and that nothing of it stays.
 #
-# 1. What an earlier attempt of the run left on this machine is ended first (``SERVER_NAME`` in its folder names it).
+# 1. What an earlier attempt of the run left on this machine is ended first (``SERVER_NOTE`` in its folder names it).
 # 2. It listens on a Unix socket in a folder that only this user may enter: its routes for new weights ask for no key.
 # 3. ``vllm_keeper`` ends it when the run ends, in whatever way. What it prints goes into ``LOG_NAME``.
 # 4. It is ready once it answers, and has sampled one turn.
 
-PYTHON_VARIABLE = "TILTYARD_VLLM_PYTHON"
-SERVER_NAME, LOG_NAME, WEIGHTS_NAME = "vllm.json", "vllm.log", "vllm-weights"
+LOG_NAME, WEIGHTS_NAME = "vllm.log", "vllm-weights"
 MODEL = "policy"
 LOOK_S, END_S = 0.5, 15.0
 LORA_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
@@ -289,7 +288,7 @@ class VllmServer:
             os.close(read_fd)
         self._started = started_at(self._process.pid)
         who = {"pid": self._process.pid, "started": self._started, "namespace": namespace()}
-        (run_dir / SERVER_NAME).write_text(json.dumps(who | {"folder": folder_id(run_dir)}))
+        (run_dir / SERVER_NOTE).write_text(json.dumps(who | {"folder": folder_id(run_dir)}))
 
     @property
     def alive(self) -> bool:
@@ -337,23 +336,23 @@ class VllmServer:
         self._process.wait()
         shutil.rmtree(self._folder, ignore_errors=True)
         with suppress(OSError):
-            (self._run_dir / SERVER_NAME).unlink()
+            (self._run_dir / SERVER_NOTE).unlink()
 
 
 def sweep_servers(folders: Iterable[Path]) -> None:
     """End what earlier attempts left running on this machine, and remove the weights that they had handed over."""
     for folder in folders:
         with suppress(OSError, ValueError, KeyError, TypeError):
-            who = json.loads((folder / SERVER_NAME).read_text())
+            who = json.loads((folder / SERVER_NOTE).read_text())
             if who["namespace"] == namespace() and who.get("folder") == folder_id(folder):
                 sweep(int(who["pid"]), who["started"])
-            (folder / SERVER_NAME).unlink()
+            (folder / SERVER_NOTE).unlink()
         shutil.rmtree(folder / WEIGHTS_NAME, ignore_errors=True)
 
 
 def vllm_python() -> Path:
     """The Python that has vLLM: ``TILTYARD_VLLM_PYTHON``, else the repository's own. Raises ``SamplerDied``."""
-    named = os.environ.get(PYTHON_VARIABLE, "")
+    named = os.environ.get(VLLM_PYTHON, "")
     python = Path(named) if named else ROOT / ".venv-vllm" / "bin" / "python"
     if not python.is_file():
         raise SamplerDied(f"There is no vLLM here: {python} is missing.", hint=NOT_INSTALLED)

@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import Field
 
+from training.children import REWARD_MODELS
 from training.connections import allow_list
 from training.errors import ModelError, RewardFault
 from training.model_check import check_model_folder
@@ -19,7 +20,6 @@ from training.words import _, sentence
 
 # Loading and asking the model. A folder is checked as data before any library opens it; safetensors only.
 
-FOLDERS_VARIABLE = "TILTYARD_REWARD_MODELS"
 _forward = threading.Lock()
 
 
@@ -43,12 +43,12 @@ def load(folder: str) -> Loaded:
 def _allowed(folder: str) -> Path:
     """The folder; in a supervised process only inside the operator's own, because specs are written by many."""
     path = Path(folder).resolve()
-    root = os.environ.get(FOLDERS_VARIABLE, "")
+    root = os.environ.get(REWARD_MODELS, "")
     if allow_list() is None and not root:
         return path
     if not root or not path.is_relative_to(Path(root).resolve()):
         raise RewardFault(
-            "The reward model's folder may not be used.", hint=f"The operator puts it into {FOLDERS_VARIABLE}."
+            "The reward model's folder may not be used.", hint=f"The operator puts it into {REWARD_MODELS}."
         )
     return path
 

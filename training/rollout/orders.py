@@ -19,7 +19,6 @@ from typing import Any, Literal, TypeVar
 from pydantic import BaseModel, ValidationError
 
 T = TypeVar("T")
-ORDERS_NAME = "orders.jsonl"
 LOOK_S = 0.25
 
 

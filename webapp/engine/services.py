@@ -23,9 +23,9 @@ from django.utils.translation import gettext as _
 from training.algorithms.checkpoints import pin, verify
 from training.config import JobConfig
 from training.errors import ConfigError, ModelError
+from training.journal import ORDERS_NAME
 from training.machine import reserve_bytes, write_refusal
 from training.plain import os_reason
-from training.rollout.orders import ORDERS_NAME
 from training.words import Sentence, sentence
 from webapp.common.ids import name_validator
 from webapp.common.pools import ENDPOINT, TRAIN

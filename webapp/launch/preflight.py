@@ -24,10 +24,9 @@ from django.conf import settings
 from django.template.defaultfilters import filesizeformat
 from django.utils.translation import gettext as _
 
-from training.children import CERTIFICATES, MODELS, PLACES, child_env, limited_child
+from training.children import CERTIFICATES, MODELS, PLACES, VLLM_PYTHON, child_env, limited_child
 from training.config import JobConfig, config_to_yaml, kind_in, name_in
 from training.errors import ConfigError, TiltyardError
-from training.policy.vllm_server import PYTHON_VARIABLE
 from training.rewards.defaults import default_rewards
 from training.rewards.scoring import form_components, validate_components
 from webapp.common.outbound import OutboundRefused, target_of
@@ -92,7 +91,7 @@ KEEP_FREE_BYTES = 2 * 1024**3
 ASKED_BEFORE = frozenset({"environment", "rewards"})  # reported once already when they are all right
 COUNTED_HERE = "slots"  # where the servers report them: over all replicas, with an offer to start more
 _processes = threading.BoundedSemaphore(2)  # each imports torch; more at once would starve the pages
-_OWN_PLACES = ("TILTYARD_MODELS_DIR", "TILTYARD_DATA_DIR", PYTHON_VARIABLE)
+_OWN_PLACES = ("TILTYARD_MODELS_DIR", "TILTYARD_DATA_DIR", VLLM_PYTHON)
 
 
 def preflight(

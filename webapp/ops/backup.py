@@ -25,7 +25,7 @@ from django.db.migrations.recorder import MigrationRecorder
 from django.utils import timezone
 
 from training.journal import JOURNAL_NAME
-from training.policy.vllm_server import SERVER_NAME
+from training.sessions import SERVER_NOTE
 from webapp.common.env import database_from_url
 from webapp.common.storage import attempt_dir
 from webapp.datasets.models import Dataset, DatasetState
@@ -212,7 +212,7 @@ PROCESS_NOTES = (
     "supervisord.*",
     "environments/processes.json",
     f"runs/*/{PROCESS_NAME}",
-    f"runs/*/{SERVER_NAME}",
+    f"runs/*/{SERVER_NOTE}",
 )
 NAMED_AT_MOST = 5
 

@@ -17,17 +17,8 @@ import pytest
 
 from training.children import ROOT
 from training.errors import SamplerDied, StopRequested
-from training.policy.vllm_server import (
-    LOG_NAME,
-    SERVER_NAME,
-    WEIGHTS_NAME,
-    Loop,
-    Plan,
-    VllmClient,
-    VllmServer,
-    sweep_servers,
-)
-from training.sessions import SHARED, folder_id, members, namespace, started_at, sweep
+from training.policy.vllm_server import LOG_NAME, WEIGHTS_NAME, Loop, Plan, VllmClient, VllmServer, sweep_servers
+from training.sessions import SERVER_NOTE, SHARED, folder_id, members, namespace, started_at, sweep
 
 # What a Python with vLLM does with `-m vllm.entrypoints.openai.api_server --uds SOCKET …`: a worker, and a server.
 FAKE = """\
@@ -112,7 +103,7 @@ def test_it_starts_samples_and_is_ended_with_all_that_it_started(
         ready(server, loop)
         assert server.alive and len(members(session)) >= 3  # keeper, server, worker
         who = {"pid": session, "started": started_at(session), "namespace": namespace(), "folder": folder_id(tmp_path)}
-        assert json.loads((tmp_path / SERVER_NAME).read_text()) == who
+        assert json.loads((tmp_path / SERVER_NOTE).read_text()) == who
         assert server.socket.parent.stat().st_mode & 0o077 == 0
         deadline = time.monotonic() + 10
         while not list(SHARED.glob(f"psm_test_{session}")) and time.monotonic() < deadline:
@@ -121,7 +112,7 @@ def test_it_starts_samples_and_is_ended_with_all_that_it_started(
     finally:
         server.close()
     assert left_of(session, 0.0) == NOTHING
-    assert not server.socket.parent.exists() and not (tmp_path / SERVER_NAME).exists()
+    assert not server.socket.parent.exists() and not (tmp_path / SERVER_NOTE).exists()
     server.close()
 
 
@@ -239,9 +230,9 @@ def test_a_stranger_under_an_old_id_is_left_alone(tmp_path: Path) -> None:
         ]
         for begun, place, folder in others:
             who = {"pid": stranger.pid, "started": begun, "namespace": place, "folder": folder}
-            (tmp_path / SERVER_NAME).write_text(json.dumps(who))
+            (tmp_path / SERVER_NOTE).write_text(json.dumps(who))
             sweep_servers([tmp_path])
-            assert stranger.poll() is None and not (tmp_path / SERVER_NAME).exists()
+            assert stranger.poll() is None and not (tmp_path / SERVER_NOTE).exists()
         assert sweep(stranger.pid, true)
         assert stranger.wait(10) == -signal.SIGTERM or stranger.returncode == -signal.SIGKILL
     finally:

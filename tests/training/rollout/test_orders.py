@@ -17,10 +17,10 @@ from envs.wire import Message
 from training.config import JobConfig, RewardComponent
 from training.data import Row
 from training.errors import RolloutEnded, StopRequested
-from training.journal import GroupScored, Journal, LogLine, PhaseChanged, RolloutFinished, read_events
+from training.journal import ORDERS_NAME, GroupScored, Journal, LogLine, PhaseChanged, RolloutFinished, read_events
 from training.rewards.base import Episode, Score
 from training.rollout.collector import Collector
-from training.rollout.orders import LOOK_S, ORDERS_NAME
+from training.rollout.orders import LOOK_S
 from training.rollout.trajectory import PlayedTurn, Task, Trajectory
 
 SIZE = 4

@@ -22,7 +22,7 @@ from tests.chaos.services import wait_until
 from tests.processes import running, wait_for_http
 from tests.webapp.engine.conftest import in_thread
 from training.config import JobConfig
-from training.rollout.orders import ORDERS_NAME
+from training.journal import ORDERS_NAME
 from webapp.common.host import free_port
 from webapp.common.storage import attempt_dir
 from webapp.engine.history import Lease

@@ -31,7 +31,7 @@ from training.rewards.lab.figures import (
     worth_of,
 )
 from training.rewards.lab.rules import ALARMS, DEGENERATE, RIGHT, SILENT
-from training.rewards.lab.scoring import ASK, asks_others, is_asked, wanted
+from training.rewards.lab.scoring import ASK, asks_others, is_asked, loads_model, wanted
 from training.rewards.lab.table import (
     COLUMNS_NAME,
     EPISODES_NAME,
@@ -93,6 +93,7 @@ __all__ = [
     "group_of",
     "histogram",
     "is_asked",
+    "loads_model",
     "message_head",
     "moments",
     "number",

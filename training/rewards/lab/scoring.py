@@ -38,6 +38,7 @@ from training.rewards.lab.table import (
     needed,
     table_load,
 )
+from training.rewards.model_based import REWARD_MODEL
 from training.rewards.scoring import COMPONENTS, raw_value, resolve
 from training.words import Sentence, _, sentence
 
@@ -70,6 +71,11 @@ def asks_others(component: RewardComponent) -> bool:
     """Whether a judge or a model gives its values, which costs time and perhaps money."""
     known = COMPONENTS.get(component.registered)
     return known is not None and known.outside and component.registered not in SANDBOXED
+
+
+def loads_model(component: RewardComponent) -> bool:
+    """Whether a reward model gives its values, which takes more memory than the lab's process may have."""
+    return component.registered == REWARD_MODEL
 
 
 def is_asked(component: RewardComponent) -> bool:

@@ -12,7 +12,7 @@ import numpy as np
 from django.db.models.functions import Now
 from django.utils.translation import gettext_noop
 
-from training.children import CERTIFICATES, MODELS, PLACES, child_env
+from training.children import CERTIFICATES, MODELS, PLACES, REWARD_MODELS, child_env
 from training.config import RewardComponent
 from training.errors import DataError
 from training.rewards.base import Episode
@@ -27,9 +27,9 @@ from training.rewards.lab import (
     column_of,
     column_save,
     counted,
+    loads_model,
     table_load,
 )
-from training.rewards.model_based import FOLDERS_VARIABLE, REWARD_MODEL
 from training.words import Sentence, sentence
 from webapp.common.work import Claim, Kind, register
 from webapp.engine.trainer import access_env
@@ -121,7 +121,6 @@ class _Pass:
     def _compute(self, table: Table) -> None:
         components = self._plan.components
         ask = any(asks_others(item) for item in components)
-        by_model = any(item.registered == REWARD_MODEL for item in components)
         score_in_child(
             self._folder,
             components,
@@ -129,7 +128,7 @@ class _Pass:
             env=_asking_env() if ask else computing_env(),
             wall_s=Rescoring.LIMIT_S,
             ask=ask,
-            loads_model=by_model,
+            loads_model=any(loads_model(item) for item in components),
         )
 
     def _report(self, table: Table, done: int) -> None:
@@ -182,7 +181,7 @@ def _rollout_id(table: Table, place: int) -> UUID:
 
 def _asking_env() -> dict[str, str]:
     """Judges are reached as trainers reach them: with the operator's keys, at the addresses that are allowed."""
-    return child_env(PLACES, MODELS, CERTIFICATES, judge_keys(), (FOLDERS_VARIABLE,), **ONE_THREAD, **access_env({}))
+    return child_env(PLACES, MODELS, CERTIFICATES, judge_keys(), (REWARD_MODELS,), **ONE_THREAD, **access_env({}))
 
 
 register(Kind(Rescoring, rescoring_run, rescoring_failed, too_long=LATE, at_work=RescoringState.SCORING))
