@@ -16,14 +16,14 @@ import json
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from envs.wire import Message, ToolCall
 from training.chat_client import Endpoint, complete
 from training.chat_reply import MAX_CALLS, Reply, well_formed
 from training.config import EndpointConfig, JobConfig
 from training.config.evaluation import cost_of
-from training.dialects import Parse, ParsedTurn, choose_dialect
+from training.dialects import ANYONE, Parse, ParsedTurn, choose_dialect
 from training.dialects.base import json_decoder, json_reason
 from training.errors import BudgetSpent, EndpointAway, TiltyardError
 from training.journal import Event, LogLine
@@ -353,3 +353,60 @@ def endpoint_player(config: JobConfig, budget: Budget, write: Callable[[Event], 
         wait=EndpointWait(config.endpoint, write),
         tools_in_words=config.endpoint.tool_format == "text",
     )
+
+
+# --- Trying one out -------------------------------------------------------------------------------------------------
+# One small question with one tool, asked and read as a run would do it.
+
+QUESTION = "What is 2 + 3? Use the tool `add`."
+TOOL = {
+    "type": "function",
+    "function": {
+        "name": "add",
+        "description": "Adds two numbers.",
+        "parameters": {
+            "type": "object",
+            "properties": {"a": {"type": "number"}, "b": {"type": "number"}},
+            "required": ["a", "b"],
+        },
+    },
+}
+TRIED_TOKENS = 256
+
+
+class Tried(NamedTuple):
+    """What an endpoint answered: the tokens that it read and wrote, 0 where it counted none, and its counts that are no
+    numbers of tokens. ``called``: it called the tool; ``problem``: why its call cannot be read."""
+
+    read: int
+    written: int
+    doubt: str
+    called: bool
+    problem: str
+
+
+def try_out(
+    url: str, model: str, *, key: str = "", timeout_s: float, tools_in_words: bool = False, who: str = WHO
+) -> Tried:
+    """Ask an endpoint once whether it calls a tool; ``who`` is what sentences call it. Raises ``EndpointFault``."""
+    asked = Endpoint(url, model, timeout_s=timeout_s, attempts=1, key=key, who=who)
+    question = [Message(role="user", content=QUESTION)]
+    body: dict[str, Any] = {"temperature": 0, "max_tokens": TRIED_TOKENS}
+    if tools_in_words:
+        body["messages"] = in_words(question, [TOOL])
+    else:
+        body |= {"messages": [written(message) for message in question], "tools": [TOOL]}
+    reply = asyncio.run(complete(asked, body))
+    called, problem = _tool_called(reply)
+    return Tried(reply.tokens["prompt_tokens"], reply.tokens["completion_tokens"], reply.doubt, called, problem)
+
+
+def _tool_called(reply: Reply) -> tuple[bool, str]:
+    """Whether a reply calls the tool, and why that cannot be read."""
+    if calls := calls_of(reply.message):
+        try:
+            return "add" in [tool_call(found, "c").name for found in calls], ""
+        except ValueError as exc:
+            return False, str(exc)
+    turn = ANYONE(reply.text, "c", [TOOL])
+    return bool(turn.tool_calls), turn.parse_error or ""

@@ -5,7 +5,6 @@ What is found is kept as codes with values, so that every reader has it in their
 
 from __future__ import annotations
 
-import asyncio
 import json
 import time
 from typing import Any, NamedTuple
@@ -14,12 +13,7 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
-from envs.wire import Message
-from training.chat_client import Endpoint as Asked
-from training.chat_client import complete
-from training.chat_reply import Reply
 from training.connections import reaching
-from training.dialects import ANYONE
 from training.errors import (
     EndpointAway,
     EndpointBusy,
@@ -29,7 +23,7 @@ from training.errors import (
     EndpointTimeout,
     TiltyardError,
 )
-from training.rollout.endpoint import calls_of, in_words, tool_call, written
+from training.rollout.endpoint import Tried, try_out
 from webapp.common.outbound import access, fetch, target_of
 from webapp.common.text import clean_text
 from webapp.endpoints.models import Endpoint, ToolFormat
@@ -39,20 +33,6 @@ from webapp.endpoints.spending import turn_used
 TEST_LIMIT_S = 25.0
 MODELS_LIMIT_S = 5.0
 MODELS_KEPT = 50
-REPLY_TOKENS = 256
-QUESTION = "What is 2 + 3? Use the tool `add`."
-TOOL = {
-    "type": "function",
-    "function": {
-        "name": "add",
-        "description": "Adds two numbers.",
-        "parameters": {
-            "type": "object",
-            "properties": {"a": {"type": "number"}, "b": {"type": "number"}},
-            "required": ["a", "b"],
-        },
-    },
-}
 OK, DOUBT, BAD = "ok", "doubt", "bad"
 
 
@@ -188,38 +168,31 @@ def _run_test(endpoint: Endpoint) -> tuple[list[dict[str, Any]], tuple[int, int]
     except TiltyardError as exc:
         return [_stored_finding("address", detail=exc.message)], None
     limit_s = min(endpoint.timeout_s, TEST_LIMIT_S)
-    asked = Asked(endpoint.url, endpoint.model, timeout_s=limit_s, attempts=1, key=key, who=_("The endpoint"))
     began = time.monotonic()
     try:
         with reaching(access("")):
-            reply = asyncio.run(complete(asked, _test_body(endpoint)))
+            tried = try_out(
+                endpoint.url,
+                endpoint.model,
+                key=key,
+                timeout_s=limit_s,
+                tools_in_words=endpoint.tool_format == ToolFormat.TEXT,
+                who=_("The endpoint"),
+            )
     except EndpointFault as exc:
         return [_fault_finding(exc, key, limit_s)], None
     seconds = round(time.monotonic() - began, 2)
-    tokens = reply.tokens["prompt_tokens"], reply.tokens["completion_tokens"]
-    return [
-        _count_finding(reply, seconds),
-        _call_finding(endpoint, reply),
-        _models_finding(endpoint, key),
-    ], tokens
+    found = [_count_finding(tried, seconds), _call_finding(tried), _models_finding(endpoint, key)]
+    return found, (tried.read, tried.written)
 
 
-def _count_finding(reply: Reply, seconds: float) -> dict[str, Any]:
+def _count_finding(tried: Tried, seconds: float) -> dict[str, Any]:
     """The finding that it answered, and whether it counted its tokens."""
-    if reply.doubt:
-        return _stored_finding("miscounted", seconds=seconds, detail=reply.doubt)
-    read, sampled = reply.tokens["prompt_tokens"], reply.tokens["completion_tokens"]
-    if not read or not sampled:
+    if tried.doubt:
+        return _stored_finding("miscounted", seconds=seconds, detail=tried.doubt)
+    if not tried.read or not tried.written:
         return _stored_finding("uncounted", seconds=seconds)
-    return _stored_finding("answers", seconds=seconds, prompt=read, sampled=sampled)
-
-
-def _test_body(endpoint: Endpoint) -> dict[str, Any]:
-    question = [Message(role="user", content=QUESTION)]
-    body: dict[str, Any] = {"temperature": 0, "max_tokens": REPLY_TOKENS}
-    if endpoint.tool_format == ToolFormat.TEXT:
-        return body | {"messages": in_words(question, [TOOL])}
-    return body | {"messages": [written(message) for message in question], "tools": [TOOL]}
+    return _stored_finding("answers", seconds=seconds, prompt=tried.read, sampled=tried.written)
 
 
 def _fault_finding(exc: EndpointFault, key: str, limit_s: float) -> dict[str, Any]:
@@ -242,19 +215,11 @@ def _fault_finding(exc: EndpointFault, key: str, limit_s: float) -> dict[str, An
     return _stored_finding(exc.instead or "other", **({"detail": exc.message} if exc.instead in ("", "other") else {}))
 
 
-def _call_finding(endpoint: Endpoint, reply: Reply) -> dict[str, Any]:
+def _call_finding(tried: Tried) -> dict[str, Any]:
     """The finding on whether the answer calls the tool so that a run could read it."""
-    text, calls = reply.text, calls_of(reply.message)
-    if calls:
-        try:
-            names = [tool_call(found, "c").name for found in calls]
-        except ValueError as exc:
-            return _stored_finding("bad_call", detail=str(exc))
-        return _stored_finding("calls" if "add" in names else "no_call")
-    parsed = ANYONE(text, "c", [TOOL])
-    if parsed.parse_error:
-        return _stored_finding("bad_call", detail=parsed.parse_error)
-    return _stored_finding("calls" if parsed.tool_calls else "no_call")
+    if tried.problem:
+        return _stored_finding("bad_call", detail=tried.problem)
+    return _stored_finding("calls" if tried.called else "no_call")
 
 
 def _models_finding(endpoint: Endpoint, key: str) -> dict[str, Any]:
