@@ -9,8 +9,9 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, cast
 
+from envs.wire import Message
 from training.config import JobConfig, Policy
-from training.dialects import DIALECTS, dialect_name
+from training.dialects import DIALECTS, ParsedTurn, dialect_name
 from training.errors import PolicyFault, boundary
 from training.journal import Event
 from training.policy.engine import Engine, EngineFigures, Sample
@@ -80,6 +81,16 @@ def scripted_player(config: JobConfig) -> ScriptedPlayer:
         open_session=Replicas(config.environment).open if config.environment.url else None,
         dialect=dialect_name(config),
     )
+
+
+def scripted_turn(
+    config: JobConfig, policy: Policy, messages: list[Message], prompt_length: int, tools: Tools | None, prefix: str
+) -> ParsedTurn:
+    """The next turn of a scripted policy in an episode of the job, of which ``messages`` were said so far, the first
+    ``prompt_length`` of them by its prompt. The ids of its calls begin with ``prefix``."""
+    dialect = dialect_name(config)
+    scene = Scene(messages, prompt_length, tools, dialect, config.rollout.max_turn_tokens)
+    return DIALECTS[dialect](POLICIES[policy](scene), prefix, tools)
 
 
 def make_players(configs: Sequence[JobConfig], engine: Engine, template: ChatTemplate) -> list[Player]:

@@ -15,12 +15,10 @@ from django.utils.translation import gettext as _
 
 from training.config import EvaluateConfig, JobConfig, Policy, Reference, RewardComponent
 from training.data import CHOSEN, REJECTED
-from training.dialects import DIALECTS, dialect_name
 from training.errors import EnvironmentTimeout
-from training.policy.scripted import POLICIES
-from training.policy.scripted import Scene as PolicyScene
 from training.rewards.base import verdict_of
 from training.rewards.combining import factor
+from training.rollout.players import scripted_turn
 from training.rollout.rewinding import Past, Taken, write_past
 from webapp.common.storage import rewind_file
 from webapp.common.text import clean_json
@@ -307,12 +305,14 @@ class _Going:
         return episode, found.difference is None and found.checked, start
 
     def _scripted_turn(self, episode: Played) -> Taken:
-        dialect = dialect_name(self._config)
-        limit = self._config.rollout.max_turn_tokens
-        text = POLICIES[self._policy](
-            PolicyScene(episode.messages, episode.prompt_length, episode.tools, dialect, limit)
+        turn = scripted_turn(
+            self._config,
+            self._policy,
+            episode.messages,
+            episode.prompt_length,
+            episode.tools,
+            prefix=f"call_{episode.turns}_",
         )
-        turn = DIALECTS[dialect](text, f"call_{episode.turns}_", episode.tools)
         return Taken(turn.message(), [], turn.parse_error)
 
 
