@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import Field, model_validator
 
@@ -20,8 +20,8 @@ from training.rewards.base import Component, Episode, Params
 from training.rewards.turns import outcomes_of, question, turns_of
 from training.sandbox.pool import pool
 from training.sandbox.problems import Problem, SandboxProblem
-from training.sandbox.process import Answer, Limits
-from training.words import OptionError, _, sentence
+from training.sandbox.process import Answer, Limits, Worker
+from training.words import OptionError, Sentence, _, sentence
 
 # What custom code sees of an episode: plain data, the same as JSON. docs/custom-rewards.md describes each field.
 
@@ -158,6 +158,40 @@ def in_range(answer: Answer, params: CustomParams) -> Answer:
     if (low is not None and answer.value < low) or (high is not None and answer.value > high):
         raise SandboxProblem(Problem("range", f"{answer.value:g}"))
     return answer
+
+
+class Tried(NamedTuple):
+    """What code returned for an episode, or what is wrong with it and in which line; ``printed`` is what it printed."""
+
+    value: float | None
+    problem: Sentence | None = None
+    line: int | None = None
+    printed: str = ""
+
+
+class Runner:
+    """Tries one piece of code on one episode after another, in a sandbox that no other code uses; where the code ended
+    it, the next episode has a new one. Close it in the end."""
+
+    def __init__(self, params: CustomParams) -> None:
+        self._params = params
+        self._worker: Worker | None = None
+
+    def try_on(self, episode: Episode) -> Tried:
+        """What the code returns for an episode, as far as it keeps its limits. Raises nothing that the code causes."""
+        try:
+            if self._worker is None or not self._worker.alive:
+                self.close()
+                self._worker = Worker(self._params.code, Limits(seconds=self._params.limit_s))
+            answer = in_range(self._worker.call(plain_episode(episode)), self._params)
+        except SandboxProblem as exc:
+            return Tried(None, exc.problem.sentence, exc.problem.line)
+        return Tried(answer.value, printed=answer.printed)
+
+    def close(self) -> None:
+        """End its sandbox."""
+        if self._worker is not None:
+            self._worker.kill()
 
 
 def fault(problem: Problem) -> TiltyardError:

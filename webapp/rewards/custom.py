@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import closing
 from itertools import islice
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -21,9 +21,7 @@ from pydantic import ValidationError as ShapeError
 from training.data import read_records
 from training.errors import DataError
 from training.rewards.base import Episode
-from training.rewards.custom import CustomParams, in_range, plain_episode
-from training.sandbox.problems import Problem, SandboxProblem
-from training.sandbox.process import Answer, Limits, Worker
+from training.rewards.custom import CustomParams, Runner
 from webapp.common.text import in_words
 from webapp.datasets.models import Dataset
 from webapp.people.teams.models import Project
@@ -245,11 +243,6 @@ class Tested(NamedTuple):
         return len(self.values) > 1 and len(set(self.values)) == 1
 
 
-def problem_text(problem: Problem) -> str:
-    """A problem's sentence in the reader's language."""
-    return in_words(problem.sentence)
-
-
 def code_test(params: CustomParams, samples: list[Sample]) -> Tested:
     """Test code on samples. Raises ``ValidationError`` when too many tests run already."""
     if not _running.acquire(timeout=WAIT_LIMIT_S):
@@ -266,20 +259,17 @@ def code_test(params: CustomParams, samples: list[Sample]) -> Tested:
 
 
 def _score_all(params: CustomParams, samples: list[Sample], deadline: float) -> list[Line]:
-    with _open_runner(params) as runner:
-        return [_score_one(runner, params, sample, deadline) for sample in samples]
+    with closing(Runner(params)) as runner:
+        return [_score_one(runner, sample, deadline) for sample in samples]
 
 
-def _score_one(runner: _Runner, params: CustomParams, sample: Sample, deadline: float) -> Line:
+def _score_one(runner: Runner, sample: Sample, deadline: float) -> Line:
     if time.monotonic() > deadline:
         return Line(
             sample, None, _("The test took longer than %(s)g seconds, so this was not reached.") % {"s": WALL_LIMIT_S}
         )
-    try:
-        answer = in_range(runner.call(sample), params)
-    except SandboxProblem as exc:
-        return Line(sample, None, problem_text(exc.problem), exc.problem.line)
-    return Line(sample, answer.value, printed=answer.printed)
+    tried = runner.try_on(sample.episode)
+    return Line(sample, tried.value, in_words(tried.problem), tried.line, tried.printed)
 
 
 def _compare_lines(first: Line, second: Line) -> Line:
@@ -287,30 +277,3 @@ def _compare_lines(first: Line, second: Line) -> Line:
         return first if second.value is not None else second
     differs = _("It returned %(first)g, then %(second)g for the same episode: it depends on something else.")
     return first._replace(value=None, problem=differs % {"first": first.value, "second": second.value})
-
-
-class _Runner:
-    """One worker after another for one piece of code."""
-
-    def __init__(self, params: CustomParams) -> None:
-        self._params = params
-        self._worker: Worker | None = None
-
-    def call(self, sample: Sample) -> Answer:
-        if self._worker is None or not self._worker.alive:
-            self.close()
-            self._worker = Worker(self._params.code, Limits(seconds=self._params.limit_s))
-        return self._worker.call(plain_episode(sample.episode))
-
-    def close(self) -> None:
-        if self._worker is not None:
-            self._worker.kill()
-
-
-@contextmanager
-def _open_runner(params: CustomParams) -> Iterator[_Runner]:
-    runner = _Runner(params)
-    try:
-        yield runner
-    finally:
-        runner.close()
