@@ -46,8 +46,8 @@ from training.errors import ConfigError, PolicyFault, TiltyardError
 from training.rollout import protocols
 from training.rollout.endpoint import endpoint_of
 from training.rollout.rewinding import mix_seed
-from training.rollout.session import Session
-from training.rollout.tokens import Tools, heard, opening
+from training.rollout.session import Session, heard, opening
+from training.rollout.tokens import Tools
 from training.words import _, sentence
 
 # One answer: turns of the speaker, and of the environment whose tools are called, until a person must be asked.

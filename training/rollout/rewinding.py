@@ -19,8 +19,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from envs.wire import Message, Observation, ResetRequest, StepRequest
 from training.errors import CannotContinue
-from training.rollout.session import Session
-from training.rollout.tokens import heard, opening
+from training.rollout.session import Session, heard, opening
 
 CLOSE_ENOUGH = 1e-9
 """Rewards that differ by less are the same: floats may come out of a database."""

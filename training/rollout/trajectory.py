@@ -32,8 +32,8 @@ from training.rewards.combining import GroupStatistics
 from training.rewards.turns import TurnCredit, call_outcomes
 from training.rollout.protocols import STATELESS
 from training.rollout.rewinding import Past, replay
-from training.rollout.session import Session
-from training.rollout.tokens import Template, Tools, heard, opening
+from training.rollout.session import Session, heard, opening
+from training.rollout.tokens import Template, Tools
 
 RETRY_BASE_S = 0.25
 RETRY_CAP_S = 5.0

@@ -16,7 +16,7 @@ from django.urls import reverse
 from envs.base.environment import ToolEnvironment
 from tests.working import at_once, claimed, done, perform
 from training.data.schema import row_from_dict
-from training.rollout.tokens import opening
+from training.rollout.session import opening
 from webapp.common import work
 from webapp.common.storage import dataset_dir
 from webapp.datasets.models import Dataset, DatasetState

@@ -28,8 +28,7 @@ from training.plain import json_problem
 from training.rewards.base import Episode
 from training.rollout import protocols
 from training.rollout.rewinding import Recording, Rewound, Taken, rewind
-from training.rollout.session import Session
-from training.rollout.tokens import Tools, heard, opening
+from training.rollout.session import Session, heard, opening
 from webapp.common.outbound import access, target_of
 from webapp.common.text import clean_json
 from webapp.datasets.models import Dataset, DatasetState
@@ -366,7 +365,7 @@ class Play:
         return shown
 
     async def rewind(
-        self, recording: Recording, turns: int, *, tools: Tools | None, origin: str, again: bool
+        self, recording: Recording, turns: int, *, tools: list[dict[str, Any]] | None, origin: str, again: bool
     ) -> Rewound:
         """Begin an episode in the state of a recorded one after ``turns`` turns. Raises environment errors."""
         reset = recording.reset

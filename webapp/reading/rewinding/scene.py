@@ -23,7 +23,6 @@ from training.rewards.base import Episode
 from training.rewards.combining import counts_for, terms_of, total_of
 from training.rewards.scorer.wire import Asked
 from training.rollout.rewinding import Recording, Rewound, Taken
-from training.rollout.tokens import Tools
 from webapp.common.errors import TooMany
 from webapp.common.text import finite, in_words
 from webapp.common.words import failure
@@ -52,7 +51,7 @@ class Scene(NamedTuple):
 
     environment: Environment
     recording: Recording
-    tools: Tools | None
+    tools: list[dict[str, Any]] | None
     origin: str
     components: list[RewardComponent]
     step: int

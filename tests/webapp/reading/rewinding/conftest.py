@@ -16,7 +16,7 @@ from tests.webapp.reading.conftest import play, tasks, trained
 from training.config import EnvironmentConfig
 from training.rollout.protocols import open_session
 from training.rollout.rewinding import mix_seed
-from training.rollout.tokens import heard, opening
+from training.rollout.session import heard, opening
 from webapp.common import serving
 from webapp.datasets.models import Dataset
 from webapp.environments.models import Environment
