@@ -27,7 +27,7 @@ PROGRAM = """
 import sys, time, json
 from pathlib import Path
 from training.data.checking.check import check_file
-from training.data.convert import ConvertOptions, convert
+from training.data.making import ConvertOptions, convert
 source, out = Path(sys.argv[1]), Path(sys.argv[2])
 began = time.process_time()
 report = check_file(source, out)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.parity.upstream import Tally, folder
-from training.data.convert import ConvertOptions, convert
+from training.data.making import ConvertOptions, convert
 from training.rl_tool import RLTrainingTool
 
 ROWS = {"train": 7473, "test": 1319}

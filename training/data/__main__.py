@@ -132,8 +132,8 @@ def _check(args: argparse.Namespace) -> int:
 
 
 def _convert(args: argparse.Namespace) -> int:
-    from training.data.convert import ConvertOptions, convert
     from training.data.files.sources import resolved
+    from training.data.making.convert import ConvertOptions, convert
 
     with resolved(args.input) as source:
         done = convert(

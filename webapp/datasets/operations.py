@@ -22,8 +22,7 @@ from pydantic import ValidationError as ShapeError
 
 from training.config import name_in
 from training.data import FORMATS, FilterRule, MixOptions, Options, ReadOptions
-from training.data.convert import GUIDE, OWN, Converted, ConvertOptions, convert, writers
-from training.data.making import OPERATIONS, PARTS
+from training.data.making import GUIDE, OPERATIONS, OWN, PARTS, Converted, ConvertOptions, convert, writers
 from training.errors import DataError, TiltyardError
 from webapp.common import work
 from webapp.common.pages import clean_name

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from django.utils.translation import gettext as _
 
 from training.data import MAX_REASON_CHARS, PROBLEMS
-from training.data.convert import COLUMN
+from training.data.making import COLUMN
 from webapp.common.serving import csv_lines
 from webapp.common.text import in_words, translated
 from webapp.datasets.choices import remark_words

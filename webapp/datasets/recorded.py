@@ -22,7 +22,7 @@ from django.utils.translation import gettext as _
 from training.data import RowError, check_tree, row_from_dict
 from training.data.making import Made
 from training.errors import DataError
-from training.exports.pairs import PairsMade, write_pairs
+from training.exports import PairsMade, write_pairs
 from training.journal import JOURNAL_NAME, GroupScored, parse_event
 from training.plain import number_in
 from webapp.common.storage import attempt_dir, dataset_dir

@@ -17,7 +17,7 @@ from django.db.models import Max, Min
 from django.utils.translation import gettext as _
 
 from training.errors import ConfigError
-from training.exports.pairs import require_pairs
+from training.exports import require_pairs
 from webapp.common.pages import clean_name
 from webapp.common.storage import dataset_dir
 from webapp.datasets.models import Dataset, DatasetState

@@ -23,7 +23,7 @@ from django.db import transaction
 from django.utils.translation import gettext as _
 
 from training.errors import DataError, TiltyardError
-from training.event_files import EventFile
+from training.exports import EventFile
 from training.journal import JOURNAL_NAME, Metrics, parse_event
 from webapp.common import work
 from webapp.common.serving import csv_lines

@@ -25,7 +25,7 @@ from django.views.decorators.http import require_GET, require_http_methods
 
 from training.config import JobConfig
 from training.errors import ConfigError, TiltyardError
-from training.exports.verl import export_parts, export_stages, export_verl
+from training.exports import export_parts, export_stages, export_verl
 from webapp.common.errors import error_body
 from webapp.common.ids import name_validator
 from webapp.common.pages import add_errors, upload_accepted, upload_count, upload_refused, upload_strings, wants_json

@@ -12,10 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from training.__main__ import main
-from training.data import making
-from training.data.convert import ConvertOptions, convert
 from training.data.files.parquet import read_values, write_parquet
 from training.data.files.sources import resolved
+from training.data.making import ConvertOptions, convert, operations
 from training.data.options import FilterOptions, FilterRule, MixOptions, SplitOptions, SubsetOptions
 from training.data.reader import load_rows
 from training.errors import DataError
@@ -119,17 +118,17 @@ def test_parquet_holds_any_value(tmp_path: Path, infos: list[dict[str, Any]]) ->
 
 
 def test_a_split_is_whole_and_the_same_every_time() -> None:
-    made = making.split(1000, SplitOptions(train_ratio=0.75))
+    made = operations.split(1000, SplitOptions(train_ratio=0.75))
     assert sorted(made.train + made.validation) == list(range(1000)) and len(made.train) == 750
-    assert made == making.split(1000, SplitOptions(train_ratio=0.75))
-    assert made.train != making.split(1000, SplitOptions(train_ratio=0.75, seed=1)).train
-    empty = making.split(0, SplitOptions())
+    assert made == operations.split(1000, SplitOptions(train_ratio=0.75))
+    assert made.train != operations.split(1000, SplitOptions(train_ratio=0.75, seed=1)).train
+    empty = operations.split(0, SplitOptions())
     assert empty.train == empty.validation == [] and empty.lineage.rows_out == [0, 0]
 
 
 def test_a_subset_is_the_first_rows_or_a_draw() -> None:
-    assert making.subset(400, SubsetOptions(rows=75)).numbers == list(range(75))
-    drawn = making.subset(400, SubsetOptions(rows=75, seed=7))
+    assert operations.subset(400, SubsetOptions(rows=75)).numbers == list(range(75))
+    drawn = operations.subset(400, SubsetOptions(rows=75, seed=7))
     assert len(set(drawn.numbers)) == 75 and drawn.numbers == sorted(drawn.numbers) != list(range(75))
     assert drawn.lineage.model_dump() == {
         "operation": "subset",
@@ -137,7 +136,7 @@ def test_a_subset_is_the_first_rows_or_a_draw() -> None:
         "rows_in": [400],
         "rows_out": [75],
     }
-    assert len(making.subset(3, SubsetOptions(rows=75)).numbers) == 3
+    assert len(operations.subset(3, SubsetOptions(rows=75)).numbers) == 3
 
 
 def test_filters_are_data_not_code() -> None:
@@ -153,7 +152,7 @@ def test_filters_are_data_not_code() -> None:
     ]
 
     def kept(**rule: Any) -> list[int]:
-        chosen = making.Filter(rows, FilterOptions(rules=[FilterRule(**rule)]))
+        chosen = operations.Filter(rows, FilterOptions(rules=[FilterRule(**rule)]))
         return [rows.index(row) for row in chosen]
 
     assert kept(field="category", equals="a") == [0]
@@ -167,7 +166,7 @@ def test_filters_are_data_not_code() -> None:
     assert kept(field="absent.path.of.it", max_length=5) == []
     with pytest.raises(ValueError, match="give a value that the field must equal"):
         FilterRule(field="x")
-    both = making.Filter(rows, FilterOptions(rules=[FilterRule(field="turns", min_length=1)]))
+    both = operations.Filter(rows, FilterOptions(rules=[FilterRule(field="turns", min_length=1)]))
     assert len(list(both)) == 2 and both.lineage.rows_in == [3] and both.lineage.rows_out == [2]
 
 
@@ -175,8 +174,8 @@ def test_a_mix_keeps_to_its_weights_and_repeats_itself() -> None:
     def rows(name: str, count: int) -> list[dict[str, Any]]:
         return [{"from": name, "n": n} for n in range(count)]
 
-    def mixed(**options: Any) -> tuple[list[dict[str, Any]], making.Mix]:
-        mix = making.Mix([rows("a", 5000), rows("b", 5000)], MixOptions(**options))
+    def mixed(**options: Any) -> tuple[list[dict[str, Any]], operations.Mix]:
+        mix = operations.Mix([rows("a", 5000), rows("b", 5000)], MixOptions(**options))
         return list(mix), mix
 
     first, mix = mixed(weights=[3, 1], rows=2000)
@@ -187,7 +186,7 @@ def test_a_mix_keeps_to_its_weights_and_repeats_itself() -> None:
     whole, mix = mixed(weights=[1, 1])
     assert max(mix.taken) == 5000 and len(whole) == sum(mix.taken)
     with pytest.raises(ValueError, match="one weight"):
-        making.Mix([[]], MixOptions(weights=[1, 2]))
+        operations.Mix([[]], MixOptions(weights=[1, 2]))
 
 
 def test_what_cannot_be_reached_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,7 +24,7 @@ report = check_file(source, out)
 found = [report.verdict, report.rows, report.bad_rows, [(bad.line, bad.code) for bad in report.bad]]
 """
 CONVERT = """
-from training.data.convert import ConvertOptions, convert
+from training.data.making import ConvertOptions, convert
 done = convert(source, ConvertOptions(output=out / "rows.parquet", to="verl"))
 found = ["ok" if not done.bad_rows else "bad_rows", done.rows, done.bad_rows, []]
 """

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from training.config import JobConfig
-from training.data.convert import ConvertOptions, convert, writers
+from training.data.making import ConvertOptions, convert, writers
 from training.exports.verl import export_verl
 
 CALL = {"id": "c7", "name": "f", "arguments": {"a": 1}}

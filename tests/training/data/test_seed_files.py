@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from training.data.checking.check import preview
-from training.data.convert import ConvertOptions, convert
 from training.data.files.containers import open_values
 from training.data.formats.bfcl import Watch, read_answers, read_documents
+from training.data.making import ConvertOptions, convert
 from training.data.options import ReadOptions
 from training.data.reader import open_dataset
 

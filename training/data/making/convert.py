@@ -18,7 +18,7 @@ from training.data.formats.base import DataFormat
 from training.data.formats.frameworks import toolbench_row
 from training.data.formats.gsm8k import write_rl, write_sft
 from training.data.formats.toolbench import STEPS_FORMAT as TOOLBENCH
-from training.data.making import Lineage, split
+from training.data.making.operations import Lineage, split
 from training.data.options import Options, ReadOptions, SplitOptions
 from training.data.problems import MAX_BAD_ROWS_LISTED, MAX_COLUMNS, CheckLimits, Finding, RowError
 from training.data.reader import Source, open_dataset
