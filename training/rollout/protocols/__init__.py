@@ -1,4 +1,5 @@
-"""Protocols: how an environment server is spoken to. ``open_session`` is the one entry for episodes.
+"""Protocols: how an environment server is spoken to. ``open_session`` is the one entry for episodes;
+``opening`` and ``heard`` are what a policy hears in them.
 
 Adding one is a module next to ``agentgym.py`` with ``Options``, ``open_session`` and ``ask_facts``, its name in
 ``training.config.Protocol`` and a line in ``_MODULES``. Every session offers reset, step and close in the models of
@@ -16,18 +17,21 @@ from training.config import EnvironmentConfig, Protocol
 from training.errors import TiltyardError
 from training.rollout.protocols import agentgym, mcp, openenv, openenv_foreign, openenv_mcp, openenv_text, virtual
 from training.rollout.protocols.base import ServerFacts, read_options
-from training.rollout.session import Session
+from training.rollout.session import Session, heard, opening
 
 __all__ = [
     "PROTOCOL_OPTIONS",
     "STATELESS",
     "ServerFacts",
+    "Session",
     "addresses",
     "ask_server",
     "check_environment",
     "check_options",
     "check_server",
+    "heard",
     "open_session",
+    "opening",
     "probe_slots",
 ]
 

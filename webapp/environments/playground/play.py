@@ -27,8 +27,8 @@ from training.errors import EnvironmentFault, EnvironmentFull, TiltyardError
 from training.plain import json_problem
 from training.rewards.base import Episode
 from training.rollout import protocols
+from training.rollout.protocols import Session, heard, opening
 from training.rollout.rewinding import Recording, Rewound, Taken, rewind
-from training.rollout.session import Session, heard, opening
 from webapp.common.outbound import access, target_of
 from webapp.common.text import clean_json
 from webapp.datasets.models import Dataset, DatasetState
