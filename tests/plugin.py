@@ -24,7 +24,6 @@ import psycopg
 import pytest
 
 from tests.pure import set_library_environment
-from training.garbage import freeze_for_good
 from webapp.common.host import Embedded
 from webapp.ops.catalogues import catalogues_compile
 
@@ -119,7 +118,8 @@ def _put_imports_aside() -> None:
     """
     global _put_aside
     if len(sys.modules) - _put_aside >= MANY_MODULES:
-        freeze_for_good()
+        gc.collect()
+        gc.freeze()
         _put_aside = len(sys.modules)
 
 

@@ -15,22 +15,11 @@ YOUNG = 50_000
 """New objects between two looks at the young ones: about those of a hundred turns."""
 
 
-_for_good = False
-
-
-def freeze_for_good() -> None:
-    """Leave all that is loaded out of every collection until the process ends. Call it again for what came since."""
-    global _for_good
-    _for_good = True
-    gc.collect()
-    gc.freeze()
-
-
 @contextmanager
 def few_collections() -> Iterator[None]:
-    """Leave what was loaded before out of every collection, and look at what is new less often. A process that has
-    frozen what it loaded for good stays as it is."""
-    before, ours = gc.get_threshold(), not _for_good
+    """Leave what was loaded before out of every collection, and look at what is new less often. What the process has
+    frozen itself stays so."""
+    before, ours = gc.get_threshold(), not gc.get_freeze_count()
     if ours:
         gc.collect()
         gc.freeze()

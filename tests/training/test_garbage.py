@@ -8,8 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from training import garbage
-from training.garbage import YOUNG, few_collections, freeze_for_good
+from training.garbage import YOUNG, few_collections
 
 
 class Ring:
@@ -20,9 +19,8 @@ class Ring:
 
 
 @pytest.fixture
-def thawed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def thawed() -> Iterator[None]:
     """As a trainer begins; the process of the tests has frozen what it loaded."""
-    monkeypatch.setattr(garbage, "_for_good", False)
     gc.unfreeze()
     yield
     gc.freeze()
@@ -43,9 +41,10 @@ def test_what_was_loaded_before_is_left_out_and_what_is_new_is_found(thawed: Non
     assert old_gone() is None
 
 
-def test_what_is_frozen_for_good_stays_so() -> None:
+def test_what_was_frozen_before_stays_so() -> None:
     """Without it, each training in a process of tests thawed a million objects, and looked through them all."""
-    freeze_for_good()
+    gc.collect()
+    gc.freeze()
     before, frozen = gc.get_threshold(), gc.get_freeze_count()
     with few_collections():
         assert gc.get_threshold() == (YOUNG, *before[1:]) and gc.get_freeze_count() <= frozen
