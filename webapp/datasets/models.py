@@ -99,7 +99,7 @@ class Dataset(UuidModel, Work):
     @property
     def identities_path(self) -> Path:
         """Which row each good row is (``training.data.identity``)."""
-        from training.data.identity import IDENTITIES_NAME  # here: it imports NumPy, and every program imports this
+        from training.data.checking import IDENTITIES_NAME  # here: it imports NumPy, and every program imports this
 
         return dataset_dir(self.id) / IDENTITIES_NAME
 

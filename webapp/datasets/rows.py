@@ -16,7 +16,7 @@ from celery import current_app
 from django.core.cache import cache
 
 from training.data import Row, category_of, read_records
-from training.data.identity import IDENTITIES_NAME, Identities, identities_read, identities_write
+from training.data.checking import IDENTITIES_NAME, Identities, identities_read, identities_write
 from training.errors import DataError
 from webapp.common.pools import LONG
 from webapp.datasets.models import Dataset, DatasetState

@@ -25,8 +25,7 @@ from django.db.models import Max
 from django.utils.translation import gettext as _
 
 from training.data import ENDINGS, CheckLimits, part_of, pick
-from training.data.checking import Ask, run_check
-from training.data.identity import IDENTITIES_NAME
+from training.data.checking import IDENTITIES_NAME, Ask, run_check
 from training.data.making import OPERATIONS, Made, make
 from training.errors import DataError, TiltyardError
 from webapp.common import work

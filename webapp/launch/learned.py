@@ -12,7 +12,7 @@ import numpy as np
 from django.utils.translation import gettext as _
 
 from training.config import JobConfig
-from training.data.identity import held_out, known
+from training.data.checking import held_out, known
 from training.errors import CannotContinue
 from training.evaluation import drawn_tasks
 from training.plain import number_in
