@@ -37,7 +37,6 @@ from webapp.reading.rewinding.services import (
     rollout_continue,
 )
 from webapp.reading.selectors import PartWords, rollout_for, words_of
-from webapp.reading.task_map import Kind, Line, Sort, TaskMap, category_map, task_map, usual_sort
 from webapp.reading.turns import TurnRows, tokens_view, turn_rows
 from webapp.reading.views import rollout_case_save
 from webapp.rewards.models import RewardCase
@@ -230,25 +229,25 @@ def tasks_get(
     request: HttpRequest,
     run_id: UUID,
     by: Literal["task", "category"] = "task",
-    kind: Kind | None = None,
-    sort: Sort | None = None,
+    kind: task_maps.Kind | None = None,
+    sort: task_maps.Sort | None = None,
     page: int = 1,
 ) -> Extended:
     """The task map of a run: 40 tasks a page against its steps, 60 columns at most; or by category."""
     run = _run_for(request, run_id)
     at = max(1, min(page, MAX_PAGE))
     if by == "category":
-        return _map_page(category_map(run), 1)
-    return _map_page(task_map(run, kind=kind, sort=sort or usual_sort(kind), page=at), at)
+        return _map_page(task_maps.category_map(run), 1)
+    return _map_page(task_maps.task_map(run, kind=kind, sort=sort or task_maps.usual_sort(kind), page=at), at)
 
 
-def _map_page(found: TaskMap, page: int) -> Extended:
+def _map_page(found: task_maps.TaskMap, page: int) -> Extended:
     columns = [{"first": first, "last": last} for first, last in found.columns]
     pages = max(1, -(-found.total // task_maps.PER_PAGE))
     return Extended(found, columns=columns, items=[_with_cells(line) for line in found.lines], page=page, pages=pages)
 
 
-def _with_cells(line: Line) -> Extended:
+def _with_cells(line: task_maps.Line) -> Extended:
     """A line of the map with the facts of its task; a category has none."""
     facts = line.task or dict.fromkeys(rollouts_module.MapLine.model_fields)
     cells = [Extended(box, column=column) for column, box in enumerate(line.boxes) if box is not None]

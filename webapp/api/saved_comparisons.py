@@ -20,14 +20,6 @@ from webapp.api.schemas import Body
 from webapp.common.answers import Deleted, Extended, Page, Revoked
 from webapp.evaluation.sharing import services
 from webapp.evaluation.sharing.models import Comment, SavedComparison, SharedLink
-from webapp.evaluation.sharing.services import (
-    comments_of,
-    comparisons_of,
-    link_create,
-    link_lines,
-    link_revoke,
-    links_of,
-)
 from webapp.people.teams.access import object_for, project_for
 from webapp.people.teams.models import Role
 from webapp.people.teams.sudo import Act, ask
@@ -74,7 +66,7 @@ def _saved_for(request: HttpRequest, pk: UUID, need: Role = Role.VIEWER) -> Save
 @router.get("/projects/{slug:slug}/comparisons", response=Page[comparing_answers.SavedComparison])
 def comparisons_list(request: HttpRequest, slug: str, asked: Query[Named]) -> dict[str, Any]:
     """The saved comparisons of a project, newest first."""
-    return page_of(request, comparisons_of(project_for(caller(request), slug)), asked)
+    return page_of(request, services.comparisons_of(project_for(caller(request), slug)), asked)
 
 
 @router.post("/projects/{slug:slug}/comparisons", response={201: comparing_answers.SavedComparison})
@@ -113,7 +105,7 @@ def comparison_delete(request: HttpRequest, comparison_id: UUID) -> dict[str, An
 @router.get("/comparisons/{uuid:comparison_id}/comments", response=Page[comparing_answers.Comment])
 def comments_list(request: HttpRequest, comparison_id: UUID, asked: Query[Dated]) -> dict[str, Any]:
     """The comments below it, the newest last."""
-    return page_of(request, comments_of(_saved_for(request, comparison_id)), asked)
+    return page_of(request, services.comments_of(_saved_for(request, comparison_id)), asked)
 
 
 @router.post("/comparisons/{uuid:comparison_id}/comments", response={201: comparing_answers.Comment})
@@ -151,8 +143,8 @@ def comment_delete(request: HttpRequest, comment_id: UUID) -> dict[str, Any]:
 def links_list(request: HttpRequest, comparison_id: UUID, asked: Query[LongDated]) -> dict[str, Any]:
     """The links that share it, newest first; `state` is `open`, `expired`, `revoked`, or `left` where its maker
     may not share any more."""
-    part = part_of(request, matching(links_of(_saved_for(request, comparison_id)), asked), asked)
-    return part.body(Extended(line.link, state=line.state) for line in link_lines(part.rows))
+    part = part_of(request, matching(services.links_of(_saved_for(request, comparison_id)), asked), asked)
+    return part.body(Extended(line.link, state=line.state) for line in services.link_lines(part.rows))
 
 
 @router.post("/comparisons/{uuid:comparison_id}/links", response={201: comparing_answers.LinkMade})
@@ -160,7 +152,7 @@ def link_make(request: HttpRequest, comparison_id: UUID, body: LinkIn) -> Status
     """Make a link that opens its report without an account. `url` is in this answer and never again."""
     saved = _saved_for(request, comparison_id, Role.EDITOR)
     ask(request, Act.SHARE)
-    link, secret = link_create(saved=saved, user=caller(request), days=body.days)
+    link, secret = services.link_create(saved=saved, user=caller(request), days=body.days)
     url = request.build_absolute_uri(reverse("shared", args=[secret]))
     return Status(201, Extended(link, url=url))
 
@@ -170,5 +162,5 @@ def link_end(request: HttpRequest, link_id: UUID) -> dict[str, Any]:
     """Revoke a link (its maker, and owners)."""
     link = object_for(caller(request), SharedLink, link_id, within=LINKS.all())
     services.own_or_owned(caller(request), link)
-    link_revoke(link)
+    services.link_revoke(link)
     return {"revoked": str(link_id)}

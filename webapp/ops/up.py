@@ -36,26 +36,8 @@ from django.utils.translation import gettext as _
 from training.addresses import parse_place
 from training.children import PLACES, child_env
 from training.errors import EnvironmentProtocolError, TiltyardError
+from webapp.common import host
 from webapp.common.env import env_str
-from webapp.common.host import (
-    REDIS_SUPPORTED,
-    EmbeddedError,
-    Known,
-    Ledger,
-    Service,
-    alive,
-    die_with_parent,
-    end,
-    family,
-    free_port,
-    postgres_prepare,
-    postgres_wait,
-    redis_prepare,
-    redis_version,
-    redis_wait,
-    wait_gone,
-    write_private,
-)
 from webapp.common.outbound import fetch
 from webapp.common.static_files import collected, note_collected
 from webapp.ops.catalogues import catalogues_compile
@@ -95,7 +77,7 @@ def check_port(options: UpOptions) -> None:
             raise UpError(
                 _("Port %(port)d is in use by another program.") % {"port": options.port},
                 advice=_("Choose another one: python manage.py up --port %(port)d")
-                % {"port": free_port(options.port + 1)},
+                % {"port": host.free_port(options.port + 1)},
             ) from exc
 
 
@@ -103,8 +85,8 @@ def tools_port_of(data: Path) -> tuple[int, int]:
     """The tools server keeps its port, because registered environments name it; else (new port, old port)."""
     file = data / "tools.port"
     before = int(file.read_text()) if file.exists() else TOOLS_PORT
-    port = free_port(before)
-    write_private(file, str(port))
+    port = host.free_port(before)
+    host.write_private(file, str(port))
     return port, before
 
 
@@ -113,14 +95,14 @@ def tools_token_file(data: Path) -> Path:
     port."""
     file = data / "tools.token"
     if not file.exists():
-        write_private(file, secrets.token_urlsafe(32))
+        host.write_private(file, secrets.token_urlsafe(32))
     return file
 
 
 def old_redis(binary: str) -> list[str]:
     """A warning about a Redis server whose release line gets no fixes any more; empty for a newer one."""
-    version = redis_version(binary)
-    if version >= REDIS_SUPPORTED:
+    version = host.redis_version(binary)
+    if version >= host.REDIS_SUPPORTED:
         return []
     shown = ".".join(map(str, version)) or "?"
     return [
@@ -220,10 +202,10 @@ class Up:
 
     def __init__(self, options: UpOptions, console: Console) -> None:
         self.options, self.console, self.data = options, console, options.data
-        self.ledger = Ledger(self.data / "processes.json")
+        self.ledger = host.Ledger(self.data / "processes.json")
         self._manager: Manager | None = None
-        self.known: set[Known] = set()
-        self.services: dict[str, Service] = {}
+        self.known: set[host.Known] = set()
+        self.services: dict[str, host.Service] = {}
         self._helpers: list[subprocess.Popen[bytes]] = []
         self._pids: dict[str, int] = {}
         self._stopping = self._hurry = False
@@ -248,7 +230,7 @@ class Up:
                     self._watch()
                 finally:
                     self._stop()
-        except (UpError, EmbeddedError) as error:
+        except (UpError, host.EmbeddedError) as error:
             self.console.error(error if isinstance(error, UpError) else UpError(str(error)))
             return 1
         except OSError as exc:
@@ -277,7 +259,7 @@ class Up:
 
     def _end_leftovers(self) -> None:
         """End what is left of an `up` that was killed: first its supervisord in order, then the rest."""
-        left = alive(self.ledger.read())
+        left = host.alive(self.ledger.read())
         if not left:
             self.ledger.clear()
             return
@@ -285,18 +267,18 @@ class Up:
             self._end_all(left)
             self.ledger.clear()
 
-    def _end_all(self, processes: list[Known]) -> None:
+    def _end_all(self, processes: list[host.Known]) -> None:
         """supervisord knows the right order, so it goes first; what it leaves is ended after it."""
         heads = [one for one in processes if one.name.startswith("supervisord") or self._is_manager(one)]
         for one in heads:
             with suppress(OSError):
                 os.kill(one.pid, signal.SIGTERM)
-        wait_gone(heads, STOP_LIMIT_S, give_up=lambda: self._hurry)
-        stuck = end(processes, grace_s=END_GRACE_S)
+        host.wait_gone(heads, STOP_LIMIT_S, give_up=lambda: self._hurry)
+        stuck = host.end(processes, grace_s=END_GRACE_S)
         if stuck:
             raise UpError(_("These processes cannot be ended: %(pids)s.") % {"pids": [one.pid for one in stuck]})
 
-    def _is_manager(self, one: Known) -> bool:
+    def _is_manager(self, one: host.Known) -> bool:
         """Whether the pid file names this process; ``Known`` has already compared the start time."""
         try:
             return int((self.data / "supervisord.pid").read_text()) == one.pid
@@ -357,18 +339,19 @@ class Up:
     def _prepare_services(self) -> dict[str, Program]:
         """PostgreSQL and Redis, each unless the environment names another."""
         if not env_str("DATABASE_URL"):
-            self.services["database_url"] = postgres_prepare(self.data / "postgres")
+            self.services["database_url"] = host.postgres_prepare(self.data / "postgres")
         if not env_str("REDIS_URL"):
-            self.services["redis_url"] = redis_prepare(self.data / "redis")
+            self.services["redis_url"] = host.redis_prepare(self.data / "redis")
         return {key: service_program(service) for key, service in self.services.items()}
 
     def _wait_services(self, programs: dict[str, Program]) -> None:
+        waits = {"database_url": ("PostgreSQL", host.postgres_wait), "redis_url": ("Redis", host.redis_wait)}
         for key, program in programs.items():
-            title, wait = {"database_url": ("PostgreSQL", postgres_wait), "redis_url": ("Redis", redis_wait)}[key]
+            title, wait = waits[key]
             with self.console.stage(title):
                 try:
                     wait(self.services[key], alive=self._survival_check(program))
-                except EmbeddedError as exc:
+                except host.EmbeddedError as exc:
                     raise UpError(str(exc), log=self.manager.log_of(program)) from exc
 
     def _base_environment(self, *names: Iterable[str]) -> dict[str, str]:
@@ -399,7 +382,7 @@ class Up:
             found.setdefault(key, os.environ.get(key.upper(), ""))
         found |= {"tools_url": f"http://127.0.0.1:{tools_port}", "tools_address": f"127.0.0.1:{tools_port}"}
         found["tools_token"] = tools_token_file(self.data).read_text().strip()
-        write_private(self.data / "services.json", json.dumps(found))
+        host.write_private(self.data / "services.json", json.dumps(found))
 
     def _run_manage(self, *arguments: str, **options: Any) -> subprocess.Popen[bytes]:
         argv = [sys.executable, "manage.py", *arguments]
@@ -409,7 +392,7 @@ class Up:
             env=self._base_environment(work_names()) | {"TILTYARD_LOG_LEVEL": "WARNING"},
             stdin=subprocess.DEVNULL,
             start_new_session=True,
-            preexec_fn=die_with_parent,
+            preexec_fn=host.die_with_parent,
             **options,
         )
         self._helpers.append(helper)
@@ -473,7 +456,7 @@ class Up:
     def _note_processes(self) -> None:
         """Remember all processes, those whose parent has gone too."""
         if self._manager is not None and self._manager.child is not None:
-            self.known = set(alive(self.known)) | family(self._manager.child.pid)
+            self.known = set(host.alive(self.known)) | host.family(self._manager.child.pid)
             try:
                 if self.ledger.write(self.known):
                     self._noted = True

@@ -82,7 +82,7 @@ def test_a_full_disk_at_the_start_is_a_sentence(tmp_path: Path, monkeypatch: pyt
     def full(path: Path, text: str) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
 
-    monkeypatch.setattr("webapp.ops.up.write_private", full)
+    monkeypatch.setattr("webapp.ops.up.host.write_private", full)
     monkeypatch.setattr(Up, "_install_signal_handlers", lambda self: None)  # this process keeps its own
     monkeypatch.setattr("webapp.ops.up.os.umask", lambda mask: mask)
     assert Up(UpOptions(data=tmp_path, root=ROOT, port=free_port()), Console()).run() == 1

@@ -27,7 +27,6 @@ from training.errors import EnvironmentFault, EnvironmentFull, TiltyardError
 from training.plain import json_problem
 from training.rewards.base import Episode
 from training.rollout import protocols
-from training.rollout.protocols import Session, heard, opening
 from training.rollout.rewinding import Recording, Rewound, Taken, rewind
 from webapp.common.outbound import access, target_of
 from webapp.common.text import clean_json
@@ -233,7 +232,7 @@ class Played:
 
     def begin(self, prompt: list[Message], tools: list[dict[str, Any]] | None, first: Observation) -> list[Message]:
         """Take the environment's first answer; returns the opening conversation."""
-        self.messages = opening(prompt, first)
+        self.messages = protocols.opening(prompt, first)
         self.prompt_length = len(self.messages)
         self.tools = self.known_tools = first.tools if first.tools is not None else tools
         self._take_answer(first)
@@ -249,7 +248,7 @@ class Played:
 
     def answered(self, said: Message, answer: Observation, parse_error: str | None = None) -> list[Message]:
         """Take one turn and its answer; returns the environment's messages."""
-        added = heard(answer)
+        added = protocols.heard(answer)
         self.turns += 1
         self.parse_errors += bool(parse_error or answer.info.get("parse_error"))
         self.messages += [said, *added]
@@ -326,7 +325,7 @@ def reach_of(environment: Environment) -> Reach:
     return Reach(config, access(token_for(environment, config.url), pairs))
 
 
-async def open_session(reach: Reach) -> Session:
+async def open_session(reach: Reach) -> protocols.Session:
     """The one place where the playground connects."""
     with reaching(reach.access):
         return await protocols.open_session(reach.config)
@@ -337,7 +336,7 @@ class Play:
 
     def __init__(self, reach: Reach, name: str) -> None:
         self._reach, self._name = reach, name
-        self._session: Session | None = None
+        self._session: protocols.Session | None = None
         self.episode: Played | None = None
 
     @property
@@ -386,7 +385,7 @@ class Play:
             await self.end()
         return found
 
-    async def _connect(self, *, again: bool) -> Session:
+    async def _connect(self, *, again: bool) -> protocols.Session:
         """A session. With ``again`` a full environment is asked twice: it may not have freed the slot that we left
         yet."""
         try:
@@ -453,7 +452,7 @@ class Play:
 class _Plain:
     """A session whose observations are as they are recorded and shown."""
 
-    def __init__(self, inner: Session) -> None:
+    def __init__(self, inner: protocols.Session) -> None:
         self._inner = inner
         self.latencies, self.failures = inner.latencies, inner.failures
 

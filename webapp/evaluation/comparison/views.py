@@ -32,14 +32,6 @@ from webapp.common.text import translated
 from webapp.evaluation.comparison import figures, tasks
 from webapp.evaluation.comparison.boards import boards
 from webapp.evaluation.comparison.contestants import LEAST, Contestant, contestants_of
-from webapp.evaluation.comparison.figures import (
-    Numbers,
-    Verdict,
-    different_tasks,
-    learned_notes,
-    same_rewards,
-    verdicts,
-)
 from webapp.evaluation.comparison.rewards import Evaluations, Offer, Rewards, evaluations, offer_of
 from webapp.evaluation.comparison.tasks import MOST_TRIES, aligned, played_tasks, texts_of
 from webapp.people.teams.access import project_for
@@ -130,7 +122,7 @@ def overlay(contestants: Sequence[Contestant]) -> dict[str, Any] | None:
     training = [item for item in contestants if item.run.method.trains]
     if len(training) < 2:
         return None
-    comparable = all(same_rewards(training[0].components, item.components) for item in training)
+    comparable = all(figures.same_rewards(training[0].components, item.components) for item in training)
     names = [name for name in CURVES_SHOWN if name != "reward" or comparable]
     settings: list[str] = []
     runs: list[dict[str, Any]] = []
@@ -252,7 +244,7 @@ class Comparison:
     notes: list[str]
     rewards: Rewards | None = None
     offer: Offer | None = None
-    verdicts: list[Verdict] = field(default_factory=list)
+    verdicts: list[figures.Verdict] = field(default_factory=list)
     columns: list[figures.Column] = field(default_factory=list)
     lines: list[figures.Line] = field(default_factory=list)
     component_columns: list[figures.Column] = field(default_factory=list)
@@ -276,19 +268,19 @@ def compare(project: Project, contestants: list[Contestant], notes: list[str], a
         return made
     playing, numbers, rewards = read
     made.rewards, made.offer = rewards, offer_of(project, read)
-    made.verdicts = verdicts(playing, numbers)
+    made.verdicts = figures.verdicts(playing, numbers)
     made.columns = [c for c in figures.columns_of(numbers.sheets) if c.name != "reward" or rewards.comparable]
     made.lines = figures.table_of(playing, numbers, made.columns)
     made.component_columns = figures.component_columns(playing, numbers.sheets, rewards.chosen)
     made.component_lines = figures.table_of(playing, numbers, made.component_columns)
-    made.notes += _pair_notes(playing) + learned_notes(playing)
+    made.notes += _pair_notes(playing) + figures.learned_notes(playing)
     made.categories = tasks.by_category(playing, numbers)
     made.task_list = _task_list(playing, numbers, asked)
     return made
 
 
 def _pair_notes(playing: Sequence[Contestant]) -> list[str]:
-    apart = different_tasks(playing)
+    apart = figures.different_tasks(playing)
     if not apart:
         return []
     pairs = "; ".join(f"{a.run.name} – {b.run.name}" for a, b in apart[:3])
@@ -326,7 +318,7 @@ def _training_passes(contestant: Contestant) -> int:
     return config.gradient.num_iterations if config is not None and config.method.learns_from == "rollouts" else 1
 
 
-def _task_list(playing: Sequence[Contestant], numbers: Numbers, asked: QueryDict) -> TaskList | None:
+def _task_list(playing: Sequence[Contestant], numbers: figures.Numbers, asked: QueryDict) -> TaskList | None:
     """The tasks of the pair that was asked for, else of the first that played the same ones."""
     pairs, sheets, named = list(numbers.pairs), numbers.sheets, numbers.categories
     if not pairs:

@@ -15,21 +15,8 @@ from django.utils.translation import gettext_noop
 from training.children import CERTIFICATES, MODELS, PLACES, REWARD_MODELS, child_env
 from training.config import RewardComponent
 from training.errors import DataError
+from training.rewards import lab
 from training.rewards.base import Episode
-from training.rewards.lab import (
-    KNOWN,
-    UNKNOWN,
-    Column,
-    Recorded,
-    SetWriter,
-    Table,
-    asks_others,
-    column_of,
-    column_save,
-    counted,
-    loads_model,
-    table_load,
-)
 from training.words import Sentence, sentence
 from webapp.common.work import Claim, Kind, register
 from webapp.engine.trainer import access_env
@@ -88,13 +75,13 @@ class _Pass:
     def run(self) -> None:
         """Write, compute, keep. Raises ``DataError`` where the process fails."""
         self._report_progress(0, at_once=True)
-        with SetWriter(self._folder, self._plan.own) as writer:
+        with lab.SetWriter(self._folder, self._plan.own) as writer:
             for record, episode in self._episodes():
                 writer.add(record, episode)
             writer.finish()
-        table = table_load(self._folder)
+        table = lab.table_load(self._folder)
         for item in self._plan.components:
-            column_save(self._folder, item, _starting_column(table, values_of_function(self._plan.run, item)))
+            lab.column_save(self._folder, item, _starting_column(table, values_of_function(self._plan.run, item)))
         try:
             self._compute(table)
         except ScoringFailed as exc:
@@ -107,7 +94,7 @@ class _Pass:
         progress = {"done": self._before + min(done, len(self._plan.rollouts)), "total": self._total}
         self._claim.report(progress, at_once=at_once)
 
-    def _episodes(self) -> Iterator[tuple[Recorded, Episode | None]]:
+    def _episodes(self) -> Iterator[tuple[lab.Recorded, Episode | None]]:
         """The rollouts with their episodes, or with the reason why there is none to score."""
         run, config = self._plan.run, config_of(self._plan.run)
         rollouts = Rollout.objects.filter(run=run, pk__in=self._plan.rollouts)
@@ -118,9 +105,9 @@ class _Pass:
                 self._report_progress(0)
                 yield _with_reason(record, episode, has_rows), episode
 
-    def _compute(self, table: Table) -> None:
+    def _compute(self, table: lab.Table) -> None:
         components = self._plan.components
-        ask = any(asks_others(item) for item in components)
+        ask = any(lab.asks_others(item) for item in components)
         score_in_child(
             self._folder,
             components,
@@ -128,15 +115,15 @@ class _Pass:
             env=_asking_env() if ask else computing_env(),
             wall_s=Rescoring.LIMIT_S,
             ask=ask,
-            loads_model=any(loads_model(item) for item in components),
+            loads_model=any(lab.loads_model(item) for item in components),
         )
 
-    def _report(self, table: Table, done: int) -> None:
+    def _report(self, table: lab.Table, done: int) -> None:
         self._report_progress(done)
         if time.monotonic() - self._kept > KEEP_EVERY_S:
             self._keep_marks(table)
 
-    def _keep_marks(self, table: Table) -> None:
+    def _keep_marks(self, table: lab.Table) -> None:
         """Keep what is known so far, as long as this worker holds the claim."""
         self._kept = time.monotonic()
         with self._claim.held():
@@ -144,23 +131,23 @@ class _Pass:
                 column_merge(self._plan.run, item, _marks_of(table, item))
 
 
-def _with_reason(record: Recorded, episode: Episode | None, has_rows: bool) -> Recorded:
+def _with_reason(record: lab.Recorded, episode: Episode | None, has_rows: bool) -> lab.Recorded:
     reason = record.error
     if episode is None:
         reason = NO_TRANSCRIPT
     elif has_rows and record.row is not None and not episode.row:
         reason = NO_ROW
-    return Recorded(**{**vars(record), "error": reason})
+    return lab.Recorded(**{**vars(record), "error": reason})
 
 
-def _starting_column(table: Table, known: dict[UUID, float]) -> Column:
+def _starting_column(table: lab.Table, known: dict[UUID, float]) -> lab.Column:
     value = np.array([known.get(_rollout_id(table, place), np.nan) for place in range(table.size)])
-    return Column(value, np.where(np.isfinite(value), KNOWN, UNKNOWN).astype(np.int32), [])
+    return lab.Column(value, np.where(np.isfinite(value), lab.KNOWN, lab.UNKNOWN).astype(np.int32), [])
 
 
-def _marks_of(table: Table, item: RewardComponent) -> dict[UUID, Mark]:
+def _marks_of(table: lab.Table, item: RewardComponent) -> dict[UUID, Mark]:
     """The known marks of a component now, without rollouts that are still to be scored."""
-    column, counts = column_of(table, item), counted(table, item)
+    column, counts = lab.column_of(table, item), lab.counted(table, item)
     marks = {}
     for place in range(table.size):
         code = int(column.code[place])
@@ -168,14 +155,14 @@ def _marks_of(table: Table, item: RewardComponent) -> dict[UUID, Mark]:
             marks[_rollout_id(table, place)] = Mark(None, Sentence(table.reason_of(place)))
         elif not counts[place]:
             marks[_rollout_id(table, place)] = Mark(None)
-        elif code == KNOWN:
+        elif code == lab.KNOWN:
             marks[_rollout_id(table, place)] = Mark(float(column.value[place]))
-        elif code != UNKNOWN:
+        elif code != lab.UNKNOWN:
             marks[_rollout_id(table, place)] = Mark(None, column.reasons[code])
     return marks
 
 
-def _rollout_id(table: Table, place: int) -> UUID:
+def _rollout_id(table: lab.Table, place: int) -> UUID:
     return UUID(bytes=table.ids[place].tobytes())
 
 

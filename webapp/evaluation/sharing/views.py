@@ -30,20 +30,6 @@ from webapp.evaluation.comparison.figures import Line
 from webapp.evaluation.comparison.views import OptionGroup, OptionRow, as_file
 from webapp.evaluation.sharing import services
 from webapp.evaluation.sharing.models import MAX_COMMENT_CHARS, Comment, SavedComparison, SharedLink
-from webapp.evaluation.sharing.services import (
-    comments_of,
-    comparisons_of,
-    link_count,
-    link_create,
-    link_lines,
-    link_open,
-    link_revoke,
-    links_of,
-    links_open,
-    opened,
-    own_or_owned,
-    query_of,
-)
 from webapp.people.teams.access import can_edit, own, project_for
 from webapp.people.teams.logins import guess_wait_s, open_wait_s
 from webapp.people.teams.models import Project, Role, User
@@ -110,7 +96,7 @@ def comparison_new(request: HttpRequest, slug: str) -> HttpResponse:
         form, status = SaveForm(request.POST), 422
         if form.is_valid():
             try:
-                query = query_of(project, form.cleaned_data["address"])
+                query = services.query_of(project, form.cleaned_data["address"])
                 saved = services.comparison_save(
                     project=project, user=cast(User, request.user), name=form.cleaned_data["name"], query=query
                 )
@@ -128,7 +114,7 @@ def comparison_new(request: HttpRequest, slug: str) -> HttpResponse:
 def _contestants_at(project: Project, address: str) -> list[Any]:
     """The contestants that would be saved, for the page that asks for a name."""
     try:
-        return contestants_of(project, query_of(project, address).runs)[0]
+        return contestants_of(project, services.query_of(project, address).runs)[0]
     except ValidationError:
         return []
 
@@ -137,14 +123,14 @@ def _contestants_at(project: Project, address: str) -> list[Any]:
 @require_GET
 def comparison_page(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """A saved comparison as it is now."""
-    project, saved = own(request, slug, SavedComparison, pk, within=comparisons_of)
-    found = opened(saved, request.GET)
+    project, saved = own(request, slug, SavedComparison, pk, within=services.comparisons_of)
+    found = services.opened(saved, request.GET)
     context = {
         "opened": found,
         "found": found.found,
         "contestants": found.contestants,
         "address": found.address,
-        "links": links_open(saved),
+        "links": services.links_open(saved),
         "name_form": NameForm(initial={"name": saved.name}),
     }
     return render(request, "sharing/saved.html", comments_context(request, project, saved) | context)
@@ -155,7 +141,7 @@ def comments_context(request: HttpRequest, project: Project, saved: SavedCompari
     return {
         "project": project,
         "saved": saved,
-        "comments": comments_of(saved),
+        "comments": services.comments_of(saved),
         "comment_form": CommentForm(),
         "may_write": can_edit(project),
         "may_end": getattr(project, "role", "") == Role.OWNER
@@ -171,7 +157,7 @@ def _is_owner(project: Project) -> bool:
 @require_POST
 def comparison_rename(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """Rename it."""
-    project, saved = own(request, slug, SavedComparison, pk, within=comparisons_of)
+    project, saved = own(request, slug, SavedComparison, pk, within=services.comparisons_of)
     services.own_or_owned(request.user, saved)
     form = NameForm(request.POST)
     if form.is_valid():
@@ -187,7 +173,7 @@ def comparison_rename(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse
 @require_POST
 def comparison_delete(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """Delete it with its comments and links."""
-    _project, saved = own(request, slug, SavedComparison, pk, within=comparisons_of)
+    _project, saved = own(request, slug, SavedComparison, pk, within=services.comparisons_of)
     services.own_or_owned(request.user, saved)
     name = saved.name
     services.comparison_delete(saved)
@@ -200,7 +186,7 @@ def comparison_delete(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse
 @require_POST
 def comment_new(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """Add a comment below a comparison."""
-    project, saved = own(request, slug, SavedComparison, pk, need=Role.EDITOR, within=comparisons_of)
+    project, saved = own(request, slug, SavedComparison, pk, need=Role.EDITOR, within=services.comparisons_of)
     form = CommentForm(request.POST)
     if form.is_valid():
         try:
@@ -281,14 +267,16 @@ def link_list(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """The links of a comparison, and a new one, whose address is shown in this answer and never again."""
     posted = request.method == "POST"
     need = Role.EDITOR if posted else Role.VIEWER
-    project, saved = own(request, slug, SavedComparison, pk, need=need, within=comparisons_of)
+    project, saved = own(request, slug, SavedComparison, pk, need=need, within=services.comparisons_of)
     form, status, shown = LinkForm(request.POST if posted else None), 200, cast(dict[str, Any], {})
     if posted:
         status = 422
         if form.is_valid():
             ask(request, Act.SHARE)
             try:
-                made, secret = link_create(saved=saved, user=cast(User, request.user), days=form.cleaned_data["days"])
+                made, secret = services.link_create(
+                    saved=saved, user=cast(User, request.user), days=form.cleaned_data["days"]
+                )
             except ValidationError as exc:
                 add_errors(form, exc)
             else:
@@ -298,7 +286,7 @@ def link_list(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
         "project": project,
         "saved": saved,
         "form": form,
-        "lines": link_lines(links_of(saved)),
+        "lines": services.link_lines(services.links_of(saved)),
         "may_write": can_edit(project),
         "owner": getattr(project, "role", "") == Role.OWNER,
     }
@@ -314,8 +302,8 @@ def _links_in(project: Project) -> QuerySet[SharedLink]:
 def link_revoke_now(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """End a link."""
     _project, link = own(request, slug, SharedLink, pk, within=_links_in)
-    own_or_owned(request.user, link)
-    link_revoke(link)
+    services.own_or_owned(request.user, link)
+    services.link_revoke(link)
     messages.success(request, _("The link is revoked and no longer opens the report."))
     return redirect("compare-links", slug, link.comparison_id)
 
@@ -357,7 +345,7 @@ def for_anyone(view: View) -> View:
 
 def _answer_link(view: View, request: HttpRequest, secret: str) -> HttpResponse:
     address = request.META.get("REMOTE_ADDR", "")
-    link = link_open(secret) if len(secret) <= MAX_SECRET_CHARS else None
+    link = services.link_open(secret) if len(secret) <= MAX_SECRET_CHARS else None
     if wait_s := open_wait_s(address, str(link.pk)) if link else guess_wait_s(address):
         waits = render(request, "sharing/ended.html", {"wait_s": wait_s}, status=429)
         waits["Retry-After"] = str(math.ceil(wait_s))
@@ -366,7 +354,7 @@ def _answer_link(view: View, request: HttpRequest, secret: str) -> HttpResponse:
         return render(request, "sharing/ended.html", status=404)
     answer = view(request, link)
     if request.method == "GET":
-        link_count(link)
+        services.link_count(link)
     return answer
 
 
@@ -386,7 +374,7 @@ def shared_file(request: HttpRequest, link: SharedLink) -> HttpResponse:
 
 
 def _public_context(link: SharedLink) -> dict[str, Any]:
-    found = opened(link.comparison)
+    found = services.opened(link.comparison)
     all_options = found.found.options if found.found else []
     public = _public_options(all_options)
     if found.found is not None:

@@ -23,7 +23,6 @@ from webapp.common.ids import name_validator
 from webapp.common.pages import add_errors
 from webapp.evaluation.suites import services
 from webapp.evaluation.suites.models import Suite, SuiteVersion
-from webapp.evaluation.suites.services import SuiteBoard, board_of, contestants_offered, may_play
 from webapp.launch.forms import reference_choices
 from webapp.people.teams.access import can_edit, own, project_for
 from webapp.people.teams.models import Project, Role, User
@@ -237,11 +236,11 @@ SHOWN = 100
 def suite_list(request: HttpRequest, slug: str) -> HttpResponse:
     """The project's suites, each with the best that has played its newest version."""
     project = project_for(request.user, slug)
-    rows: list[tuple[Suite, SuiteBoard]] = []
+    rows: list[tuple[Suite, services.SuiteBoard]] = []
     for suite in Suite.objects.filter(project=project)[:SHOWN]:
         newest = suite.versions.first()
         if newest is not None:
-            rows.append((suite, board_of(newest, judged=False)))
+            rows.append((suite, services.board_of(newest, judged=False)))
     return render(request, "suites/list.html", {"project": project, "rows": rows, "can_edit": can_edit(project)})
 
 
@@ -327,7 +326,7 @@ def suite_detail(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     versions = list(suite.versions.order_by("-number")[:SHOWN])
     listed = (item for item in versions if asked in ("", str(item.number)))
     version = next(listed, None) or _version_of(suite, asked)
-    board = board_of(version)
+    board = services.board_of(version)
     context = {
         "project": project,
         "suite": suite,
@@ -335,14 +334,14 @@ def suite_detail(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
         "versions": versions,
         "board": board,
         "compare": _compare_links(project, board),
-        "offered": contestants_offered(project) if can_edit(project) else [],
+        "offered": services.contestants_offered(project) if can_edit(project) else [],
         "chosen": request.GET.get("contestant", "")[:200],
         "can_edit": can_edit(project),
     }
     return render(request, "suites/detail.html", context)
 
 
-def _compare_links(project: Project, board: SuiteBoard) -> list[tuple[str, str]]:
+def _compare_links(project: Project, board: services.SuiteBoard) -> list[tuple[str, str]]:
     """For each part a comparison of the board's first contestants, task by task."""
     links = []
     for place, part in enumerate(board.version.parts):
@@ -362,7 +361,7 @@ def suite_evaluate_view(request: HttpRequest, slug: str, pk: UUID) -> HttpRespon
     contestant = request.POST.get("contestant", "")[:200]
     version = _version_of(suite, "")
     try:
-        if not may_play(contestant):
+        if not services.may_play(contestant):
             raise ValidationError(_("Choose who plays."))
         made = services.suite_evaluate(version=version, contestant=contestant, user=cast(User, request.user))
     except ValidationError as exc:

@@ -24,8 +24,6 @@ from webapp.evaluation.comparison.contestants import LEAST, contestants_of
 from webapp.evaluation.comparison.rewards import evaluations
 from webapp.evaluation.votes import selectors, services
 from webapp.evaluation.votes.models import Ballot, BallotKind, Vote, VoteRound
-from webapp.evaluation.votes.selectors import members_of, next_name, results_of
-from webapp.evaluation.votes.services import BALLOTS, MOST_BALLOTS, MOST_INSTRUCTIONS, Pool, pool_of
 from webapp.people.teams.access import own, project_for
 from webapp.people.teams.models import Project, Role, User
 
@@ -45,14 +43,14 @@ class VoteRoundForm(forms.Form):
     ballots = forms.IntegerField(
         label=gettext_lazy("Ballots"),
         min_value=1,
-        max_value=MOST_BALLOTS,
-        initial=BALLOTS,
+        max_value=services.MOST_BALLOTS,
+        initial=services.BALLOTS,
         help_text=gettext_lazy("How many pairs each voter sees; a ballot takes about a minute."),
     )
     instructions = forms.CharField(
         label=gettext_lazy("Instructions"),
         required=False,
-        max_length=MOST_INSTRUCTIONS,
+        max_length=services.MOST_INSTRUCTIONS,
         widget=forms.Textarea(attrs={"rows": 3}),
         help_text=gettext_lazy("What counts as better here. Voters read it above each ballot."),
     )
@@ -72,10 +70,10 @@ class VoteRoundForm(forms.Form):
 
     def __init__(self, *args: Any, project: Project, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        members = members_of(project)
+        members = selectors.members_of(project)
         self.fields["voters"].queryset = members  # type: ignore[attr-defined]
         self.fields["voters"].initial = [member.pk for member in members]
-        self.fields["name"].initial = next_name(project)
+        self.fields["name"].initial = selectors.next_name(project)
 
 
 @login_required
@@ -105,7 +103,7 @@ def vote_round_new(request: HttpRequest, slug: str) -> HttpResponse:
         else:
             messages.success(request, _("%(name)s is open.") % {"name": made.name})
             return redirect("vote-round", slug, made.pk)
-    pool = pool_of(read.playing, read.rewards, 0) if read is not None else None
+    pool = services.pool_of(read.playing, read.rewards, 0) if read is not None else None
     context = {
         "project": project,
         "form": form,
@@ -122,7 +120,7 @@ def vote_round_new(request: HttpRequest, slug: str) -> HttpResponse:
     return render(request, "votes/new.html", context, status=422 if request.method == "POST" else 200)
 
 
-def _piles_by_pair(pool: Pool) -> list[dict[str, Any]]:
+def _piles_by_pair(pool: services.Pool) -> list[dict[str, Any]]:
     """For each pair the tasks of each kind; those without a verdict only where there are some."""
     kinds = [kind for kind in BallotKind.values if kind != BallotKind.UNKNOWN or _has_unknown(pool)]
     return [
@@ -135,7 +133,7 @@ def _piles_by_pair(pool: Pool) -> list[dict[str, Any]]:
     ]
 
 
-def _has_unknown(pool: Pool) -> bool:
+def _has_unknown(pool: services.Pool) -> bool:
     return any(piles[BallotKind.UNKNOWN] for piles in pool.piles.values())
 
 
@@ -148,7 +146,7 @@ def vote_round(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     context = _round_context(made, user)
     if context["standing"].may_look:
         services.results_seen(made=made, user=user)
-        context["results"] = results_of(made)
+        context["results"] = selectors.results_of(made)
     return render(request, "votes/round.html", context)
 
 

@@ -25,7 +25,6 @@ from webapp.people.teams.access import project_for, projects_of
 from webapp.people.teams.logins import login_succeeded, login_wait_s
 from webapp.people.teams.models import Membership, Project, Role, Team, TokenScope, User
 from webapp.people.teams.selectors import member_rows, membership_in, teams_owned
-from webapp.people.teams.services import hub_token_remove, hub_token_set, hub_token_since
 from webapp.people.teams.sudo import Act, ask
 
 # Forms of people, teams and projects.
@@ -274,7 +273,7 @@ def settings_page(request: HttpRequest, project: Project, *, status: int = 200, 
         "roles": Role.choices,
         "is_owner": getattr(project, "role", None) == Role.OWNER,
         "hub_form": HubTokenForm(),
-        "hub_token_since": hub_token_since(project),
+        "hub_token_since": services.hub_token_since(project),
     }
     return render(request, "teams/settings.html", context | more, status=status)
 
@@ -406,7 +405,7 @@ def hub_token_keep(request: HttpRequest, slug: str) -> HttpResponse:
     if form.is_valid():
         ask(request, Act.HUB_TOKEN, reverse("team-settings", args=[slug]))
         try:
-            hub_token_set(project=project, token=form.cleaned_data["token"])
+            services.hub_token_set(project=project, token=form.cleaned_data["token"])
         except ValidationError as exc:
             add_errors(form, exc)
         else:
@@ -422,6 +421,6 @@ def hub_token_keep(request: HttpRequest, slug: str) -> HttpResponse:
 def hub_token_forget(request: HttpRequest, slug: str) -> HttpResponse:
     """Remove the token."""
     project = project_for(request.user, slug, need=Role.OWNER)
-    if hub_token_remove(project=project):
+    if services.hub_token_remove(project=project):
         messages.success(request, _("The token is removed. Gated and private models can no longer be fetched."))
     return redirect("team-settings", slug=slug)

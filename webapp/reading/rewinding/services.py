@@ -36,19 +36,6 @@ from webapp.reading.groups import dataset_of
 from webapp.reading.parts import config_for
 from webapp.reading.rewinding import scene as scenes
 from webapp.reading.rewinding.models import Branch, Continuation
-from webapp.reading.rewinding.scene import (
-    REPLAY_LIMIT_S,
-    Scene,
-    Scored,
-    first_other,
-    played_branch,
-    played_count,
-    played_of,
-    recorded_messages,
-    scene_of,
-    scored,
-    seated,
-)
 from webapp.reading.selectors import rollout_for
 from webapp.runs.config import of_step
 from webapp.runs.models import Run
@@ -71,7 +58,7 @@ class Took(NamedTuple):
 
 
 def branch_keep(
-    *, rollout: Rollout, user: User | None, episode: Played, took: Took, score: Scored, player: str = ""
+    *, rollout: Rollout, user: User | None, episode: Played, took: Took, score: scenes.Scored, player: str = ""
 ) -> Branch:
     """Keep an episode that continued from a turn of a rollout; ``player`` is the policy that played it."""
     verdict = verdict_of(episode.parts, score.parts, judge_functions(rollout.run))
@@ -146,10 +133,10 @@ def _preference_pair(branch: Branch) -> dict[str, Any]:
         raise ValidationError(
             _("The environment answered differently from the recording, so the two saw different answers.")
         )
-    behind = first_other(rollout, branch.start)
+    behind = scenes.first_other(rollout, branch.start)
     if Turn.objects.filter(rollout=rollout, number__gte=behind, wrote="").exclude(parse_error="").exists():
         raise ValidationError(_("The recorded rollout has a call that could not be read: its text is not known."))
-    recorded = recorded_messages(rollout)
+    recorded = scenes.recorded_messages(rollout)
     ours, theirs = branch.messages[branch.start :], recorded[branch.start :]
     if ours == theirs:
         raise ValidationError(_("Both are the same."))
@@ -165,22 +152,22 @@ def _preference_pair(branch: Branch) -> dict[str, Any]:
 def branches_of(rollout: Rollout) -> list[Branch]:
     """Its branches, the newest first: those that were kept, and those that runs played which continued it."""
     kept = Branch.objects.filter(rollout=rollout).select_related("created_by")
-    return sorted([*kept, *played_of(rollout)], key=lambda branch: branch.created_at, reverse=True)
+    return sorted([*kept, *scenes.played_of(rollout)], key=lambda branch: branch.created_at, reverse=True)
 
 
 def branch_count(rollout: Rollout) -> int:
     """How many there are, without reading their texts."""
-    return Branch.objects.filter(rollout=rollout).count() + played_count(rollout)
+    return Branch.objects.filter(rollout=rollout).count() + scenes.played_count(rollout)
 
 
 def branch_of(rollout: Rollout, pk: UUID) -> Branch | None:
     """The branch of this rollout with this id."""
-    return Branch.objects.filter(rollout=rollout, pk=pk).first() or next(iter(played_of(rollout, pk)), None)
+    return Branch.objects.filter(rollout=rollout, pk=pk).first() or next(iter(scenes.played_of(rollout, pk)), None)
 
 
 def branch_for(user: User, pk: Any, *, need: Role = Role.VIEWER) -> Branch:
     """The branch with this id, if the person's role in its project is at least ``need``."""
-    branch = Branch.objects.filter(pk=pk).first() or played_branch(pk)
+    branch = Branch.objects.filter(pk=pk).first() or scenes.played_branch(pk)
     if branch is None:
         raise Http404
     branch.rollout = rollout_for(user, branch.rollout_id, need=need)
@@ -208,7 +195,7 @@ def continuation_create(
         raise ValidationError({"contestant": _("Choose who plays.")})
     if not 1 <= times <= MAX_TIMES:
         raise ValidationError({"times": _("Choose 1 to %(n)s times.") % {"n": MAX_TIMES}})
-    scene = scene_of(rollout)
+    scene = scenes.scene_of(rollout)
     kept = scene.kept(turn)
     config = _continuation_job(rollout, scene, turn, times, temperature)
     write_past(rewind_file(rollout.run_id, rollout.pk, turn), _past_until(rollout, scene, kept))
@@ -221,14 +208,16 @@ def continuation_create(
     return run
 
 
-def _past_until(rollout: Rollout, scene: Scene, kept: int) -> Past:
+def _past_until(rollout: Rollout, scene: scenes.Scene, kept: int) -> Past:
     answered = Turn.objects.filter(rollout=rollout, messages__0__role="assistant").order_by("number")
     tokens = list(answered.values_list("tokens", flat=True)[:kept])
     recording = replace(scene.recording, turns=scene.recording.turns[:kept], reward=None)
     return Past(rollout.row or 0, recording, tokens)
 
 
-def _continuation_job(rollout: Rollout, scene: Scene, turn: int, times: int, temperature: float | None) -> JobConfig:
+def _continuation_job(
+    rollout: Rollout, scene: scenes.Scene, turn: int, times: int, temperature: float | None
+) -> JobConfig:
     """The run's job at the rollout's step, as an evaluation of its one task."""
     run, resolved = rollout.run, config_for(rollout)
     assert resolved is not None  # noqa: S101 - a scene was made of it
@@ -268,13 +257,13 @@ def rollout_continue(*, rollout: Rollout, user: User, turn: int, policies: Seque
         raise ValidationError({"policies": _("Choose who continues.")})
     scene = scenes.scene_of(rollout)
     kept = scene.kept(turn)
-    with seated(scene.environment, user) as reach:
+    with scenes.seated(scene.environment, user) as reach:
         made = asyncio.run(
             _in_time([_Going(Play(reach, scene.environment.name), config, name) for name in policies], scene, kept)
         )
     branches = []
     for name, (episode, same, start) in zip(policies, made, strict=True):
-        score = scored(episode.scored_as(), scene.components, scene.step, user.pk)
+        score = scenes.scored(episode.scored_as(), scene.components, scene.step, user.pk)
         took = Took(turn, start, same)
         branches.append(branch_keep(rollout=rollout, user=user, episode=episode, took=took, score=score, player=name))
     return branches
@@ -320,11 +309,11 @@ async def _in_time(going: Sequence[_Going], scene: scenes.Scene, kept: int) -> l
     """One after another: together they take one slot."""
     found: list[Gone] = []
     try:
-        async with asyncio.timeout(REPLAY_LIMIT_S):
+        async with asyncio.timeout(scenes.REPLAY_LIMIT_S):
             for number, each in enumerate(going):
                 found.append(await each.run(scene, kept, again=number > 0))
     except TimeoutError as exc:
-        raise EnvironmentTimeout(f"The policies were not finished within {REPLAY_LIMIT_S:g} s.") from exc
+        raise EnvironmentTimeout(f"The policies were not finished within {scenes.REPLAY_LIMIT_S:g} s.") from exc
     except PlayRefused as refused:
         raise ValidationError(str(refused)) from refused
     finally:

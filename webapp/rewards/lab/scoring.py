@@ -25,8 +25,8 @@ from django.utils.translation import gettext as _
 
 from training.children import NO_LIMITS, bare_env, limited_child
 from training.config import RewardComponent
+from training.rewards import lab
 from training.rewards.custom import SWITCH_VARIABLE
-from training.rewards.lab import ASK, Column, Table, column_of, component_key, is_asked, table_load, wanted
 from webapp.common.text import os_words
 from webapp.people.teams.services import custom_rewards_on
 from webapp.rewards.models import RolloutSet
@@ -120,7 +120,7 @@ def score_in_child(
     with tempfile.TemporaryFile() as request:
         request.write(json.dumps([item.model_dump(mode="json") for item in components]).encode())
         request.seek(0)
-        command = [sys.executable, "-P", "-m", "training.rewards.lab", str(folder), *([ASK] if ask else [])]
+        command = [sys.executable, "-P", "-m", "training.rewards.lab", str(folder), *([lab.ASK] if ask else [])]
         with limited_child(command, wall_s=wall_s, env=env, limits=limits, stdin=request, stderr=None) as child:
             for line in child.lines():
                 failure = _read_progress(line, on_progress) or failure
@@ -156,18 +156,18 @@ _jobs: dict[tuple[UUID, frozenset[str]], Job] = {}
 class Values(NamedTuple):
     """Columns by component; ``computed`` are those that had to be computed; ``pending`` while they still are."""
 
-    columns: dict[str, Column]
+    columns: dict[str, lab.Column]
     computed: list[str]
     pending: Job | None
     failed: str
 
 
-def table_of(rollout_set: RolloutSet) -> Table:
+def table_of(rollout_set: RolloutSet) -> lab.Table:
     """The set's columns. Raises ``DataError`` when its files are gone."""
-    return cache.get(rollout_set.pk, lambda: table_load(rollout_set.folder))
+    return cache.get(rollout_set.pk, lambda: lab.table_load(rollout_set.folder))
 
 
-def values_of(rollout_set: RolloutSet, table: Table, components: Sequence[RewardComponent]) -> Values:
+def values_of(rollout_set: RolloutSet, table: lab.Table, components: Sequence[RewardComponent]) -> Values:
     """The raw values of all components, waiting a little for those that must be computed."""
     lacking = [item for item in components if _has_missing(rollout_set, table, item)]
     job = _job_for(rollout_set, lacking) if lacking else None
@@ -177,29 +177,31 @@ def values_of(rollout_set: RolloutSet, table: Table, components: Sequence[Reward
             pending = job
         failed = job.error
         for item in lacking:
-            cache.drop((rollout_set.pk, component_key(item)))
+            cache.drop((rollout_set.pk, lab.component_key(item)))
     columns = known_columns(rollout_set, table, components)
     return Values(columns, [item.name for item in lacking], pending, failed)
 
 
-def known_columns(rollout_set: RolloutSet, table: Table, components: Sequence[RewardComponent]) -> dict[str, Column]:
+def known_columns(
+    rollout_set: RolloutSet, table: lab.Table, components: Sequence[RewardComponent]
+) -> dict[str, lab.Column]:
     """The known columns of all components now."""
     return {item.name: _cached_column(rollout_set, table, item) for item in components}
 
 
-def _has_missing(rollout_set: RolloutSet, table: Table, component: RewardComponent) -> bool:
-    if not is_asked(component):
+def _has_missing(rollout_set: RolloutSet, table: lab.Table, component: RewardComponent) -> bool:
+    if not lab.is_asked(component):
         return False
-    return bool(wanted(table, component, _cached_column(rollout_set, table, component)).any())
+    return bool(lab.wanted(table, component, _cached_column(rollout_set, table, component)).any())
 
 
-def _cached_column(rollout_set: RolloutSet, table: Table, component: RewardComponent) -> Column:
-    return cache.get((rollout_set.pk, component_key(component)), lambda: column_of(table, component))
+def _cached_column(rollout_set: RolloutSet, table: lab.Table, component: RewardComponent) -> lab.Column:
+    return cache.get((rollout_set.pk, lab.component_key(component)), lambda: lab.column_of(table, component))
 
 
 def _job_for(rollout_set: RolloutSet, components: list[RewardComponent]) -> Job:
     """The job that computes these, or did so lately; else a new one."""
-    key = (rollout_set.pk, frozenset(component_key(item) for item in components))
+    key = (rollout_set.pk, frozenset(lab.component_key(item) for item in components))
     with _lock:
         for old in [old for old, job in _jobs.items() if job.ended and time.monotonic() - job.ended > REMEMBER_S]:
             del _jobs[old]

@@ -12,41 +12,9 @@ from django.utils.translation import gettext as _
 from pydantic import BaseModel, ConfigDict, Field
 
 from training.config import RewardComponent
+from training.rewards import lab
 from training.rewards.base import Episode, Span
 from training.rewards.combining import Aggregation, Scale, terms_of
-from training.rewards.lab import (
-    ALARMS,
-    NO_SPREAD,
-    STATUSES,
-    Alarm,
-    Bools,
-    Column,
-    Floats,
-    Ints,
-    Longs,
-    Outcome,
-    Scored,
-    Statistics,
-    Table,
-    advantages,
-    alarms_of,
-    correlation,
-    counted,
-    episode_at,
-    group_of,
-    histogram,
-    is_asked,
-    moments,
-    number,
-    outcome_of,
-    phantom_of,
-    rank_correlation,
-    ranks,
-    scored,
-    share_of_spread,
-    statistics,
-    turn_report,
-)
 from training.rewards.scorer.wire import Asked
 from training.rewards.scoring import COMPONENTS
 from webapp.common import words
@@ -113,13 +81,13 @@ class Pending(NamedTuple):
 class _Side(NamedTuple):
     """The set under one spec."""
 
-    found: Scored
+    found: lab.Scored
     values: Values
-    outcome: Outcome | None
-    advantage: Floats
-    rank: Ints
-    within: Statistics
-    phantom: Bools
+    outcome: lab.Outcome | None
+    advantage: lab.Floats
+    rank: lab.Ints
+    within: lab.Statistics
+    phantom: lab.Bools
 
 
 def score_reply(rollout_set: RolloutSet, request: ScoreRequest) -> dict[str, Any] | Pending:
@@ -136,19 +104,19 @@ def score_reply(rollout_set: RolloutSet, request: ScoreRequest) -> dict[str, Any
         sides.append(_side_of(table, components, values, request))
     main, other = sides[0], sides[1] if len(sides) > 1 else None
     before = table.reward if other is None else other.found.reward
-    rank_before = ranks(table, before)
-    changed = np.bincount(group_of(table), main.rank != rank_before, table.groups) > 0
+    rank_before = lab.ranks(table, before)
+    changed = np.bincount(lab.group_of(table), main.rank != rank_before, table.groups) > 0
     order = _group_order(table, main, changed, request)
     shown = order[request.offset : request.offset + request.limit]
     return {
         "rescored": list(dict.fromkeys(name for side in sides for name in side.values.computed)),
         "summary": _summary_json(table, main),
         "against": _summary_json(table, other) if other else None,
-        "agreement": rank_correlation(main.found.reward, other.found.reward) if other else None,
+        "agreement": lab.rank_correlation(main.found.reward, other.found.reward) if other else None,
         "components": [_component_json(table, main, item) for item in request.components],
         "turns": _turns_json(table, main, request),
-        "total": {"histogram": histogram(main.found.reward)},
-        "alarms": [_alarm_json(table, alarm, main) for alarm in alarms_of(table, main.found, main.outcome)],
+        "total": {"histogram": lab.histogram(main.found.reward)},
+        "alarms": [_alarm_json(table, alarm, main) for alarm in lab.alarms_of(table, main.found, main.outcome)],
         "groups": [_group_json(table, main, other, rank_before, int(group)) for group in shown],
         "total_groups": len(order),
         "missing": _missing_reasons(main),
@@ -156,66 +124,66 @@ def score_reply(rollout_set: RolloutSet, request: ScoreRequest) -> dict[str, Any
     }
 
 
-def _side_of(table: Table, components: list[RewardComponent], values: Values, request: ScoreRequest) -> _Side:
-    found = scored(table, components, values.columns, request.step)
-    outcome = outcome_of(table, found)
-    within = statistics(found.reward, group_of(table), table.groups)
+def _side_of(table: lab.Table, components: list[RewardComponent], values: Values, request: ScoreRequest) -> _Side:
+    found = lab.scored(table, components, values.columns, request.step)
+    outcome = lab.outcome_of(table, found)
+    within = lab.statistics(found.reward, lab.group_of(table), table.groups)
     return _Side(
         found,
         values,
         outcome,
-        advantages(table, found, request.aggregation, request.scale),
-        ranks(table, found.reward),
+        lab.advantages(table, found, request.aggregation, request.scale),
+        lab.ranks(table, found.reward),
         within,
-        phantom_of(table, found, outcome, within),
+        lab.phantom_of(table, found, outcome, within),
     )
 
 
-def _summary_json(table: Table, side: _Side) -> dict[str, Any]:
+def _summary_json(table: lab.Table, side: _Side) -> dict[str, Any]:
     flat, phantom = int(side.within.flat.sum()), int(side.phantom.sum())
     return {
         "rollouts": table.size,
         "excluded": int((~side.found.included).sum()),
         "groups": table.groups,
         "outcome": side.outcome.name if side.outcome else None,
-        "reward": moments(side.found.reward),
+        "reward": lab.moments(side.found.reward),
         "zero_variance": {"groups": flat, "share": flat / table.groups},
         "phantom": {"groups": phantom, "share": phantom / table.groups},
     }
 
 
-def _component_json(table: Table, side: _Side, item: RewardComponent) -> dict[str, Any]:
+def _component_json(table: lab.Table, side: _Side, item: RewardComponent) -> dict[str, Any]:
     known = COMPONENTS.get(item.registered)
     value = side.found.parts[item.name]
     included = np.where(side.found.included, value, np.nan)
-    described = moments(value[~table.excluded])
+    described = lab.moments(value[~table.excluded])
     low, high = described["min"], described["max"]
     return {
         "name": item.name,
         "title": title_of(item),
         "weight": item.weight,
-        "low": number(known.low) if known else None,
-        "high": number(known.high) if known else None,
+        "low": lab.number(known.low) if known else None,
+        "high": lab.number(known.high) if known else None,
         **described,
         "missing": int(side.found.missing[item.name].sum()),
-        "constant": low is not None and high is not None and high - low <= NO_SPREAD,
-        "r_outcome": correlation(included, side.outcome.value) if side.outcome else None,
-        "r_length": correlation(included, table.length),
-        "share_of_spread": share_of_spread(side.found.weighed(item), side.found.reward),
-        "histogram": histogram(value[~table.excluded]),
+        "constant": low is not None and high is not None and high - low <= lab.NO_SPREAD,
+        "r_outcome": lab.correlation(included, side.outcome.value) if side.outcome else None,
+        "r_length": lab.correlation(included, table.length),
+        "share_of_spread": lab.share_of_spread(side.found.weighed(item), side.found.reward),
+        "histogram": lab.histogram(value[~table.excluded]),
     }
 
 
-def _turns_json(table: Table, side: _Side, request: ScoreRequest) -> dict[str, Any] | None:
+def _turns_json(table: lab.Table, side: _Side, request: ScoreRequest) -> dict[str, Any] | None:
     """The report on credit to turns; ``None`` where each component is compared by itself, which it cannot divide."""
     if request.aggregation != "sum_then_normalize":
         return None
-    return turn_report(table, side.found, side.advantage, request.scale)
+    return lab.turn_report(table, side.found, side.advantage, request.scale)
 
 
-def _group_order(table: Table, side: _Side, changed: Bools, request: ScoreRequest) -> Longs:
+def _group_order(table: lab.Table, side: _Side, changed: lab.Bools, request: ScoreRequest) -> lab.Longs:
     """The requested groups, in the requested order."""
-    some_excluded = np.bincount(group_of(table), ~side.found.included, table.groups) > 0
+    some_excluded = np.bincount(lab.group_of(table), ~side.found.included, table.groups) > 0
     chosen = {
         "all": np.ones(table.groups, np.bool_),
         "zero_variance": side.within.flat,
@@ -230,7 +198,9 @@ def _group_order(table: Table, side: _Side, changed: Bools, request: ScoreReques
     return np.asarray(order[chosen[order]], np.int64)
 
 
-def _group_json(table: Table, side: _Side, other: _Side | None, rank_before: Ints, group: int) -> dict[str, Any]:
+def _group_json(
+    table: lab.Table, side: _Side, other: _Side | None, rank_before: lab.Ints, group: int
+) -> dict[str, Any]:
     begin, end = int(table.starts[group]), int(table.starts[group + 1])
     places = range(begin, min(end, begin + MAX_ROLLOUTS_SHOWN))
     return {
@@ -238,8 +208,8 @@ def _group_json(table: Table, side: _Side, other: _Side | None, rank_before: Int
         "step": int(table.step[begin]),
         "group": int(table.group[begin]),
         "task": table.task_of(group),
-        "mean": number(side.within.mean[group]),
-        "std": number(side.within.std[group]),
+        "mean": lab.number(side.within.mean[group]),
+        "std": lab.number(side.within.std[group]),
         "zero_variance": bool(side.within.flat[group]),
         "phantom": bool(side.phantom[group]),
         "hidden": max(0, end - begin - MAX_ROLLOUTS_SHOWN),
@@ -247,25 +217,27 @@ def _group_json(table: Table, side: _Side, other: _Side | None, rank_before: Int
     }
 
 
-def _rollout_json(table: Table, side: _Side, other: _Side | None, rank_before: Ints, place: int) -> dict[str, Any]:
+def _rollout_json(
+    table: lab.Table, side: _Side, other: _Side | None, rank_before: lab.Ints, place: int
+) -> dict[str, Any]:
     found = side.found
     return {
         "id": table.id_of(place),
         "index": int(table.index[place]),
         "policy": table.meta["policies"][table.policy[place]],
-        "status": STATUSES[table.status[place]],
+        "status": lab.STATUSES[table.status[place]],
         "outcome": _outcome_at(side, place),
         "excluded": excluded_sentence(table, found, side.values.columns, place, side.values.failed),
-        "length": number(table.length[place]),
-        "reward": number(found.reward[place]),
-        "reward_before": number(table.reward[place]),
-        "reward_against": number(other.found.reward[place]) if other else None,
-        "advantage": number(side.advantage[place]),
-        "advantage_against": number(other.advantage[place]) if other else None,
+        "length": lab.number(table.length[place]),
+        "reward": lab.number(found.reward[place]),
+        "reward_before": lab.number(table.reward[place]),
+        "reward_against": lab.number(other.found.reward[place]) if other else None,
+        "advantage": lab.number(side.advantage[place]),
+        "advantage_against": lab.number(other.advantage[place]) if other else None,
         "rank": int(side.rank[place]) or None,
         "rank_before": int(rank_before[place]) or None,
-        "parts": {item.name: number(found.parts[item.name][place]) for item in found.components},
-        "terms": {item.name: number(item.weight * found.terms[item.name][place]) for item in found.components},
+        "parts": {item.name: lab.number(found.parts[item.name][place]) for item in found.components},
+        "terms": {item.name: lab.number(item.weight * found.terms[item.name][place]) for item in found.components},
     }
 
 
@@ -277,7 +249,7 @@ def _outcome_at(side: _Side, place: int) -> words.Outcome:
 
 
 def excluded_sentence(
-    table: Table, found: Scored, columns: dict[str, Column], place: int, failed: str = ""
+    table: lab.Table, found: lab.Scored, columns: dict[str, lab.Column], place: int, failed: str = ""
 ) -> str | None:
     """Why a rollout has no reward; ``None`` where it has one."""
     if found.included[place]:
@@ -292,11 +264,11 @@ def excluded_sentence(
     return _("No component counts for a row of this category.")
 
 
-def reason_of(item: RewardComponent, column: Column, code: int, failed: str = "") -> str:
+def reason_of(item: RewardComponent, column: lab.Column, code: int, failed: str = "") -> str:
     """Why a value is missing."""
     if code >= 0:
         return in_words(column.reasons[code])
-    if not is_asked(item):
+    if not lab.is_asked(item):
         return _("The run recorded no value for it, and judges and models are not called here.")
     return failed or _("It was not computed.")
 
@@ -313,14 +285,14 @@ def _missing_reasons(side: _Side) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: -int(row["rollouts"]))[:MAX_MISSING]
 
 
-def _alarm_json(table: Table, alarm: Alarm, side: _Side) -> dict[str, Any]:
+def _alarm_json(table: lab.Table, alarm: lab.Alarm, side: _Side) -> dict[str, Any]:
     shown_figures = {name: _figure_text(value) for name, value in alarm.figures.items()}
     labels = _figure_labels()
     return {
         "code": alarm.code,
         "severity": alarm.severity,
         "component": alarm.component,
-        "title": _(ALARMS[alarm.code].title),
+        "title": _(lab.ALARMS[alarm.code].title),
         "sentence": _(alarm.sentence) % shown_figures,
         "figures": {labels.get(name, name): value for name, value in alarm.figures.items()},
         "rollouts": [table.id_of(place) for place in alarm.places],
@@ -368,12 +340,12 @@ def rollout_reply(rollout_set: RolloutSet, rollout: UUID, request: RolloutReques
     place = table.place_of(rollout)
     if place is None:
         return None
-    episode = episode_at(table, place)
+    episode = lab.episode_at(table, place)
     columns = known_columns(rollout_set, table, request.components)
     values = _values_of(table, place, episode, request.components, columns, user)
     raw = {name: value for name, (value, _reason, _spans) in values.items() if value is not None}
     terms = terms_of(raw, request.components, int(table.step[place]) if request.step is None else request.step)
-    found = scored(table, request.components, columns, request.step)
+    found = lab.scored(table, request.components, columns, request.step)
     return {
         "id": str(rollout),
         "step": int(table.step[place]),
@@ -384,23 +356,23 @@ def rollout_reply(rollout_set: RolloutSet, rollout: UUID, request: RolloutReques
         "messages": [_shorten_message(message.model_dump(exclude_none=True)) for message in episode.messages],
         "prompt_length": episode.prompt_length,
         "parts": {item.name: _part_json(item, values, terms) for item in request.components if item.name in values},
-        "reward": number(found.reward[place]),
+        "reward": lab.number(found.reward[place]),
         "advantage": _advantage_at(table, found, place, request),
     }
 
 
 def _values_of(
-    table: Table,
+    table: lab.Table,
     place: int,
     episode: Episode,
     components: list[RewardComponent],
-    columns: dict[str, Column],
+    columns: dict[str, lab.Column],
     user: User,
 ) -> dict[str, Value]:
     """The value of each component that counts for the row: recorded or kept, else computed now."""
-    chosen = [item for item in components if counted(table, item)[place]]
+    chosen = [item for item in components if lab.counted(table, item)[place]]
     kept = {item.name: float(columns[item.name].value[place]) for item in chosen}
-    known = [item.name for item in chosen if np.isfinite(kept[item.name]) or not is_asked(item)]
+    known = [item.name for item in chosen if np.isfinite(kept[item.name]) or not lab.is_asked(item)]
     asked = Asked(episode=episode, components=chosen, known=known, spans=MAX_SPANS, sandbox=True)
     (values,) = scorers.ask(user.pk, [asked], TRY_LIMIT_S)
     found: dict[str, Value] = {}
@@ -425,8 +397,8 @@ def _part_json(item: RewardComponent, values: dict[str, Value], terms: dict[str,
     }
 
 
-def _advantage_at(table: Table, found: Scored, place: int, request: RolloutRequest) -> float | None:
-    return number(advantages(table, found, request.aggregation, request.scale)[place])
+def _advantage_at(table: lab.Table, found: lab.Scored, place: int, request: RolloutRequest) -> float | None:
+    return lab.number(lab.advantages(table, found, request.aggregation, request.scale)[place])
 
 
 def _shorten_message(message: dict[str, Any]) -> dict[str, Any]:

@@ -25,17 +25,8 @@ from envs.wire import Message
 from training.config import RewardComponent
 from training.data import read_records
 from training.errors import Boundary, DataError, ErrorInfo, TiltyardError
+from training.rewards import lab
 from training.rewards.base import Episode
-from training.rewards.lab import (
-    COLUMNS_NAME,
-    EPISODES_NAME,
-    MAX_ROLLOUTS,
-    META_NAME,
-    ROWS_NAME,
-    Recorded,
-    SetWriter,
-    message_head,
-)
 from webapp.common import work
 from webapp.common.pages import clean_name
 from webapp.common.work import Claim, Kind, register
@@ -164,7 +155,7 @@ def percent_of(rollout_set: RolloutSet) -> int:
 
 Place = tuple[int, str]
 """The number of a stage, and the name of a part of a mix."""
-Found = Iterator[tuple[Recorded, Episode | None]]
+Found = Iterator[tuple[lab.Recorded, Episode | None]]
 
 
 def found_in(rollouts: QuerySet[Rollout], rows: Rows) -> Found:
@@ -189,7 +180,7 @@ def _episodes_of_batch(batch: list[Rollout], rows: Rows) -> Found:
         yield _recorded_of(rollout, episode), episode
 
 
-def _recorded_of(rollout: Rollout, episode: Episode | None) -> Recorded:
+def _recorded_of(rollout: Rollout, episode: Episode | None) -> lab.Recorded:
     """The record of a rollout. One whose reward alone failed is not excluded: another reward can still be computed."""
     error = ""
     if rollout.status == RolloutStatus.EXCLUDED and (rollout.error or {}).get("boundary") != Boundary.REWARD:
@@ -197,7 +188,7 @@ def _recorded_of(rollout: Rollout, episode: Episode | None) -> Recorded:
             (rollout.error or {}).get("message") or gettext_noop("It was already excluded when it was recorded.")
         )
     prompt = episode.messages[: episode.prompt_length] if episode else []
-    return Recorded(
+    return lab.Recorded(
         rollout.pk,
         step=rollout.step,
         group=rollout.group,
@@ -207,7 +198,7 @@ def _recorded_of(rollout: Rollout, episode: Episode | None) -> Recorded:
         reward=rollout.reward,
         parts={name: value for name, value in rollout.parts.items() if value is not None},
         error=error,
-        task=rollout.task or message_head(prompt),
+        task=rollout.task or lab.message_head(prompt),
         row=rollout.row,
         turn_rewards=rollout.turn_rewards,
     )
@@ -270,7 +261,7 @@ def set_build(claim: Claim[RolloutSet]) -> None:
     report = _progress_reporter(claim)
     try:
         _forget_others(rollout_set.folder, claim.token)
-        with SetWriter(folder, _recorded_components(rollout_set)) as writer:
+        with lab.SetWriter(folder, _recorded_components(rollout_set)) as writer:
             for record, episode in _rollouts_of(rollout_set, folder, report):
                 writer.add(record, episode)
                 report(writer.rollouts, None)
@@ -326,7 +317,7 @@ def _rollouts_of(rollout_set: RolloutSet, folder: Path, report: Callable[[int, i
 def _case_rollouts(rollout_set: RolloutSet) -> Found:
     for group, case in enumerate(cases_of(rollout_set.project)):
         status = "truncated" if case.truncated else "completed"
-        record = Recorded(uuid.uuid5(rollout_set.pk, str(case.pk)), group=group, status=status, task=case.name)
+        record = lab.Recorded(uuid.uuid5(rollout_set.pk, str(case.pk)), group=group, status=status, task=case.name)
         try:
             messages = [Message.model_validate(item) for item in case.messages]
         except ShapeError:
@@ -354,8 +345,8 @@ def _rollouts_of_run(
         rollouts = rollouts.filter(_chosen_groups(rollout_set))
     steps = list(rollouts.order_by("step").values_list("step").annotate(newest=Max("attempt")))
     total = sum(rollouts.filter(step=step, attempt=newest).count() for step, newest in steps)
-    if total > MAX_ROLLOUTS:
-        raise DataError(TOO_MANY.format(limit=MAX_ROLLOUTS, total=total), hint="Choose fewer steps.")
+    if total > lab.MAX_ROLLOUTS:
+        raise DataError(TOO_MANY.format(limit=lab.MAX_ROLLOUTS, total=total), hint="Choose fewer steps.")
     report(0, total)
     with open(folder / "dataset.jsonl", "w+b") as file:
         rows = Rows(file, run, rollouts, lambda: report(0, None))
@@ -374,10 +365,10 @@ def _chosen_groups(rollout_set: RolloutSet) -> Q:
     return wanted
 
 
-def _finish_set(claim: Claim[RolloutSet], folder: Path, writer: SetWriter) -> None:
+def _finish_set(claim: Claim[RolloutSet], folder: Path, writer: lab.SetWriter) -> None:
     """Move the files to their place, the columns last, and mark the set as ready."""
     with claim.held():
-        for name in (EPISODES_NAME, ROWS_NAME, META_NAME, COLUMNS_NAME):
+        for name in (lab.EPISODES_NAME, lab.ROWS_NAME, lab.META_NAME, lab.COLUMNS_NAME):
             os.replace(folder / name, claim.item.folder / name)
         claim.finish(state=SetState.READY, rollouts=writer.rollouts, groups=writer.groups, error=None)
 

@@ -25,7 +25,6 @@ from webapp.people.teams.models import Project, Role, User
 from webapp.people.teams.sudo import Act, ask
 from webapp.runs.registry import selectors, services
 from webapp.runs.registry.models import Checkpoint, ModelKind, RegisteredModel
-from webapp.runs.registry.selectors import STARTER, checkpoints_of, model_folders
 
 # --- Forms ----------------------------------------------------------------------------------------------------------
 # The form that registers a model.
@@ -83,8 +82,8 @@ class ModelForm(forms.Form):
 
     def __init__(self, *args: Any, project: Project, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        folders = model_folders()
-        fresh = checkpoints_of(project).filter(models=None)  # a second name for the same weights is of no use
+        folders = selectors.model_folders()
+        fresh = selectors.checkpoints_of(project).filter(models=None)  # a second name for the same weights is of no use
         newest = list(fresh.values_list("pk", flat=True)[:OFFERED])
         if not self.is_bound:  # what was sent may be any of them
             fresh = fresh.filter(pk__in={*newest, *_checkpoint_of_query(kwargs.get("initial"))})
@@ -121,7 +120,7 @@ def model_list(request: HttpRequest, slug: str) -> HttpResponse:
     asked = request.GET.get("q", "").strip()[:80].replace("\x00", "")
     registered = Paginator(selectors.models_named(project, asked), PER_PAGE)
     models = registered.get_page(page_number(request.GET.get("models")))
-    starter = asked.lower() in STARTER  # it is not a row of the project, and comes first
+    starter = asked.lower() in selectors.STARTER  # it is not a row of the project, and comes first
     checkpoints = Paginator(selectors.checkpoints_shown(project), PER_PAGE)
     is_owner = getattr(project, "role", "") == Role.OWNER
     context = {

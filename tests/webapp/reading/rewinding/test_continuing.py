@@ -11,7 +11,7 @@ from tests.webapp.environments.playground.conftest import sessions
 from webapp.environments.models import Environment
 from webapp.environments.playground.consumer import leave, seats_taken, take
 from webapp.people.teams.models import User
-from webapp.reading.rewinding import services
+from webapp.reading.rewinding import scene
 from webapp.reading.rewinding.models import Branch
 from webapp.runs.models import Run
 from webapp.runs.rollouts.models import Rollout
@@ -101,7 +101,7 @@ def test_the_api_refuses_with_a_sentence(
     assert take(bob.pk, environment.pk)
     assert "already" in ask(client, rollout, turn=1, policies=["beg"]).json()["message"]
     leave(bob.pk, environment.pk)
-    monkeypatch.setattr(services, "REPLAY_LIMIT_S", 0.0)
+    monkeypatch.setattr(scene, "REPLAY_LIMIT_S", 0.0)
     late = ask(client, rollout, turn=1, policies=["beg"])
     assert (late.status_code, late.json()["code"]) == (422, "environment_timeout")
     assert sessions(environment.url) == seats_taken() == 0 == Branch.objects.count()
