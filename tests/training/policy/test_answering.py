@@ -13,7 +13,7 @@ from training.policy.scripted import POLICIES, Scene, count, others_of
 from training.rewards.base import played, says
 from training.rewards.lab.rules import DEGENERATE, LYING, RIGHT
 from training.rewards.scoring import COMPONENTS
-from training.rollout.players import scripted_player
+from training.rollout.players import scripted_player, scripted_turn
 from training.rollout.trajectory import Task, Trajectory
 from training.rows import answer_of
 
@@ -105,3 +105,14 @@ def test_a_player_takes_the_answer_from_its_row() -> None:
     task = Task(0, [], None, {"extra_info": {"answer": "42"}}, 0, 0, "a", "negate")
     sample = asyncio.run(player._sample(task, trajectory))
     assert player.template.decode(sample.ids[:-1]) == "The answer is definitely not 42."
+
+
+def test_a_turn_is_read_in_the_dialect_of_the_job() -> None:
+    tools = [{"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {}}}}]
+    asked = [Message(role="user", content="What is there?")]
+    called, said = (
+        scripted_turn(JobConfig.model_validate({"rollout": {"dialect": dialect}}), "one_tool", asked, 1, tools, "c7_")
+        for dialect in ("hermes", "text")
+    )
+    assert [(call.id, call.name, call.arguments) for call in called.tool_calls] == [("c7_0", "look", {})]
+    assert called.parse_error is None and said.tool_calls == [] and "look" in said.text

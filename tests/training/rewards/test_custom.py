@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +16,7 @@ from training.config import JobConfig, RewardComponent, config_from_yaml, config
 from training.errors import ConfigError, CustomRewardFault, RewardFault, RewardTimeout
 from training.preflight import preflight
 from training.rewards.base import played, says, tool
-from training.rewards.custom import SWITCH_VARIABLE, CustomParams, code_hash, plain_episode
+from training.rewards.custom import SWITCH_VARIABLE, CustomParams, Runner, Tried, code_hash, plain_episode
 from training.rewards.scoring import score_episode, validate_components
 from training.sandbox.pool import pool
 
@@ -74,6 +75,17 @@ def test_code_sees_plain_data() -> None:
 def test_a_failure_is_missing_and_never_0(code: str, error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
         score_episode(PLAYED, [part("mine", code, high=2, limit_s=0.3)])
+
+
+def test_code_is_tried_on_one_episode_after_another() -> None:
+    lines = ["print('hm')", "while not episode['row']: pass", "return int(episode['row']['answer'])"]
+    code = "\n    ".join(["def reward(episode):", *lines])
+    others = [replace(PLAYED, row={}), replace(PLAYED, row={"answer": "9"})]
+    with closing(Runner(CustomParams(code=code, high=5, limit_s=1))) as runner:
+        first, late, over, again = (runner.try_on(episode) for episode in (PLAYED, *others, PLAYED))
+    assert first == again == Tried(5.0, printed="hm\n")
+    assert (late.value, late.problem) == (None, "It ran longer than its limit of 1 s; it may loop.")
+    assert (over.value, over.problem) == (None, "It returned 9, which is outside its range.")
 
 
 def test_it_is_off_unless_switched_on(monkeypatch: pytest.MonkeyPatch) -> None:

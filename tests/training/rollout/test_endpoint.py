@@ -17,7 +17,7 @@ from training.algorithms.playing import run_evaluate, run_sample
 from training.chat_reply import text_of
 from training.errors import BudgetSpent, ConfigError, EndpointAway, EndpointBusy, EndpointFault, EndpointRefused
 from training.journal import Metrics, read_events
-from training.rollout.endpoint import Budget, calls_of, tool_call, written
+from training.rollout.endpoint import Budget, Tried, calls_of, tool_call, try_out, written
 
 __all__ = ["stub"]
 
@@ -256,3 +256,34 @@ def test_small_parts() -> None:
     assert Budget().spend(1000, 1000) is None
     assert budget.spend(1_000_000, 2_000_000) == 7.0 and (budget.cost, budget.tokens) == (7.0, 3_000_000)
     budget.check()
+
+
+def test_it_is_tried_out_with_one_tool(stub: Stub) -> None:
+    add = {"id": "a", "type": "function", "function": {"name": "add", "arguments": '{"a": 2, "b": 3}'}}
+    text = '<tool_call>{"name": "add", "arguments": {"a": 2, "b": 3}}</tool_call>'
+    broken = {"id": "a", "type": "function", "function": {"name": "add", "arguments": "[1]"}}
+    stub.replies = [
+        says(None, "tool_calls", tool_calls=[add]),
+        says(text),
+        says("", tool_calls=[call("red")]),
+        says("", tool_calls=[broken]),
+    ]
+    found = [try_out(stub.url, "gpt-oss", key="k-1", timeout_s=10, tools_in_words=at == 1) for at in range(4)]
+    assert found == [
+        Tried(100, 7, "", True, ""),
+        Tried(100, 7, "", True, ""),
+        Tried(100, 7, "", False, ""),  # another tool
+        Tried(100, 7, "", False, "The arguments of add are not an object."),
+    ]
+    native, in_words = stub.asked[:2]
+    question = {"role": "user", "content": "What is 2 + 3? Use the tool `add`."}
+    assert native["messages"] == [question] and native["tools"][0]["function"]["name"] == "add"
+    assert "tools" not in in_words and in_words["messages"][1] == question and stub.keys[0] == "Bearer k-1"
+    assert '"name": "add"' in in_words["messages"][0]["content"] and in_words["max_tokens"] == 256
+
+
+def test_it_is_tried_out_once(stub: Stub) -> None:
+    stub.replies = [(503, b"", {})]
+    with pytest.raises(EndpointAway):
+        try_out(stub.url, "gpt-oss", timeout_s=10)
+    assert len(stub.asked) == 1
