@@ -14,18 +14,9 @@ from webapp.api.idempotency import once
 from webapp.api.listing import Searched, page_of
 from webapp.api.schemas import Body
 from webapp.chat import answers as shapes
+from webapp.chat import services
 from webapp.chat.models import Answer, Chat
 from webapp.chat.selectors import chat_since, chats_of, waits
-from webapp.chat.services import (
-    MAX_TEXT_CHARS,
-    Saved,
-    answer_again,
-    chat_create,
-    chat_delete,
-    chat_save,
-    chat_stop,
-    turn_send,
-)
 from webapp.common.answers import Deleted, Extended, Page
 from webapp.people.teams.access import object_for, project_for
 from webapp.people.teams.models import Role
@@ -53,7 +44,7 @@ class ChatIn(Body):
 class MessageIn(Body):
     """A message to send. `edited` is the turn that it replaces, with all that came after."""
 
-    text: str = Field(default="", max_length=2 * MAX_TEXT_CHARS)
+    text: str = Field(default="", max_length=2 * services.MAX_TEXT_CHARS)
     parameters: dict[str, Any] = Field(default_factory=dict)
     edited: UUID | None = None
 
@@ -91,7 +82,7 @@ def chats_list(request: HttpRequest, slug: str, asked: Query[Searched]) -> dict[
 def chat_add(request: HttpRequest, slug: str, body: ChatIn) -> Status[Extended]:
     """Start a chat."""
     project = project_for(caller(request), slug, need=Role.EDITOR)
-    chat = chat_create(
+    chat = services.chat_create(
         project=project,
         user=caller(request),
         contestants=[one.model_dump() for one in body.contestants],
@@ -112,7 +103,7 @@ def chat_get(request: HttpRequest, chat_id: UUID) -> Extended:
 def chat_remove(request: HttpRequest, chat_id: UUID) -> dict[str, str]:
     """Delete a chat with all its messages."""
     chat = _chat_for(request, chat_id)
-    chat_delete(chat=chat)
+    services.chat_delete(chat=chat)
     return {"deleted": str(chat)}
 
 
@@ -120,7 +111,7 @@ def chat_remove(request: HttpRequest, chat_id: UUID) -> dict[str, str]:
 @once
 def chat_message(request: HttpRequest, chat_id: UUID, body: MessageIn) -> Status[Extended]:
     """Send a message. It is stored before this answers; read the answer with `GET`, or over the socket."""
-    turn = turn_send(
+    turn = services.turn_send(
         chat=_chat_for(request, chat_id),
         user=caller(request),
         text=body.text,
@@ -134,19 +125,19 @@ def chat_message(request: HttpRequest, chat_id: UUID, body: MessageIn) -> Status
 @once
 def chat_again(request: HttpRequest, chat_id: UUID, body: AgainIn) -> Status[Answer]:
     """Draw an answer to the last message once more, with the next seed."""
-    made = answer_again(chat=_chat_for(request, chat_id), answer=body.answer, parameters=body.parameters)
+    made = services.answer_again(chat=_chat_for(request, chat_id), answer=body.answer, parameters=body.parameters)
     return Status(202, made)
 
 
 @router.post("/chats/{uuid:chat_id}/stop", response=shapes.ChatStopped)
 def chat_halt(request: HttpRequest, chat_id: UUID) -> dict[str, Any]:
     """Stop the open answers; their text so far stays."""
-    return {"stopped": chat_stop(chat=_chat_for(request, chat_id))}
+    return {"stopped": services.chat_stop(chat=_chat_for(request, chat_id))}
 
 
 @router.post("/chats/{uuid:chat_id}/save", response={201: shapes.ChatSaved})
 @once
-def chat_keep(request: HttpRequest, chat_id: UUID, body: SaveIn) -> Status[Saved]:
+def chat_keep(request: HttpRequest, chat_id: UUID, body: SaveIn) -> Status[services.Saved]:
     """Keep the conversation as a row of a dataset or as a test case of rewards."""
-    saved = chat_save(chat=_chat_for(request, chat_id), user=caller(request), **body.model_dump())
+    saved = services.chat_save(chat=_chat_for(request, chat_id), user=caller(request), **body.model_dump())
     return Status(201, saved)

@@ -25,17 +25,8 @@ from webapp.people.teams.models import Role
 from webapp.reading import task_map as task_maps
 from webapp.reading.groups import TaskRow, group_of, group_rollouts, task_row
 from webapp.reading.parts import config_for, spec_of
+from webapp.reading.rewinding import services
 from webapp.reading.rewinding.scene import replay
-from webapp.reading.rewinding.services import (
-    MAX_TIMES,
-    USUAL_TIMES,
-    branch_delete,
-    branch_for,
-    branch_save,
-    branches_of,
-    continuation_create,
-    rollout_continue,
-)
 from webapp.reading.selectors import PartWords, rollout_for, words_of
 from webapp.reading.turns import TurnRows, tokens_view, turn_rows
 from webapp.reading.views import rollout_case_save
@@ -81,7 +72,7 @@ class ContinuationIn(Body):
         min_length=1, max_length=200, description="`model:<name>`, `run:<name>`, `endpoint:<name>` or `policy:<name>`"
     )
     turn: int = Field(ge=1, le=MAX_TURN)
-    times: int = Field(default=USUAL_TIMES, ge=1, le=MAX_TIMES)
+    times: int = Field(default=services.USUAL_TIMES, ge=1, le=services.MAX_TIMES)
     temperature: float | None = Field(default=None, gt=0, le=5, description="that of the recorded run without it")
 
 
@@ -175,7 +166,7 @@ def rollout_rewind(request: HttpRequest, rollout_id: UUID, body: RewindIn) -> di
 @router.get("/rollouts/{uuid:rollout_id}/branches", response=Items[rollouts_module.Branch])
 def branch_list(request: HttpRequest, rollout_id: UUID) -> dict[str, Any]:
     """The branches of a rollout, the newest first."""
-    return {"items": branches_of(rollout_for(caller(request), rollout_id))}
+    return {"items": services.branches_of(rollout_for(caller(request), rollout_id))}
 
 
 @router.post("/rollouts/{uuid:rollout_id}/branches", response={201: Items[rollouts_module.Branch]})
@@ -183,7 +174,7 @@ def branch_new(request: HttpRequest, rollout_id: UUID, body: ContinueIn) -> Stat
     """Let scripted policies continue from a turn of a rollout: a branch of each, scored as the rollout was."""
     user = caller(request)
     rollout = rollout_for(user, rollout_id, need=Role.EDITOR)
-    made = rollout_continue(rollout=rollout, user=user, turn=body.turn, policies=body.policies)
+    made = services.rollout_continue(rollout=rollout, user=user, turn=body.turn, policies=body.policies)
     return Status(201, {"items": made})
 
 
@@ -194,7 +185,7 @@ def continuation_new(request: HttpRequest, rollout_id: UUID, body: ContinuationI
     branches."""
     user = caller(request)
     rollout = rollout_for(user, rollout_id, need=Role.EDITOR)
-    return Status(201, aged(continuation_create(rollout=rollout, user=user, **body.model_dump())))
+    return Status(201, aged(services.continuation_create(rollout=rollout, user=user, **body.model_dump())))
 
 
 @router.post("/branches/{uuid:branch_id}/save", response={201: data_answers.Dataset})
@@ -202,15 +193,15 @@ def continuation_new(request: HttpRequest, rollout_id: UUID, body: ContinuationI
 def branch_saved(request: HttpRequest, branch_id: UUID, body: BranchIn) -> Status[Dataset]:
     """Add a branch to a dataset: as a demonstration, or as a pair with the recorded rollout."""
     user = caller(request)
-    branch = branch_for(user, branch_id, need=Role.EDITOR)
-    return Status(201, branch_save(branch=branch, user=user, kind=body.kind, name=body.name))
+    branch = services.branch_for(user, branch_id, need=Role.EDITOR)
+    return Status(201, services.branch_save(branch=branch, user=user, kind=body.kind, name=body.name))
 
 
 @router.delete("/branches/{uuid:branch_id}", response=Deleted)
 def branch_gone(request: HttpRequest, branch_id: UUID) -> dict[str, Any]:
     """Delete a branch (editors); rows that were made of it stay. 422 where a run played it: it goes with its run."""
-    branch = branch_for(caller(request), branch_id, need=Role.EDITOR)
-    branch_delete(branch=branch)
+    branch = services.branch_for(caller(request), branch_id, need=Role.EDITOR)
+    services.branch_delete(branch=branch)
     return {"deleted": str(branch_id)}
 
 

@@ -17,15 +17,8 @@ from webapp.api.base import caller
 from webapp.api.idempotency import once
 from webapp.api.listing import LongNamed, matching, part_of
 from webapp.common.answers import Deleted, Extended, Page
+from webapp.evaluation.suites import services
 from webapp.evaluation.suites.models import Suite, SuiteEvaluation, SuiteVersion
-from webapp.evaluation.suites.services import (
-    board_of,
-    may_play,
-    suite_change,
-    suite_create,
-    suite_delete,
-    suite_evaluate,
-)
 from webapp.people.teams.access import object_for, project_for
 from webapp.people.teams.models import Role
 
@@ -88,9 +81,11 @@ def suite_new(request: HttpRequest, slug: str, body: SuiteIn) -> Status[Extended
     parts = [part.model_dump() for part in body.parts]
     suite = Suite.objects.filter(project=project, name=body.name.strip()).first()
     if suite is None:
-        version = suite_create(project=project, user=caller(request), name=body.name, note=body.note, parts=parts)
+        version = services.suite_create(
+            project=project, user=caller(request), name=body.name, note=body.note, parts=parts
+        )
         return Status(201, Extended(version.suite, version=version.number))
-    version, new = suite_change(suite=suite, user=caller(request), parts=parts, note=body.note)
+    version, new = services.suite_change(suite=suite, user=caller(request), parts=parts, note=body.note)
     return Status(201 if new else 200, Extended(suite, version=version.number))
 
 
@@ -99,7 +94,7 @@ def suite_get(request: HttpRequest, suite_id: UUID) -> Extended:
     """A suite's newest version with its leaderboard, the best first, and the evaluations that have no score (yet)."""
     suite = _suite_for(request, suite_id)
     version = _newest_version(suite)
-    board = board_of(version)
+    board = services.board_of(version)
     lines, waiting = (
         [Extended(line.evaluation, **vars(line)) for line in part] for part in (board.lines, board.waiting)
     )
@@ -111,7 +106,7 @@ def suite_get(request: HttpRequest, suite_id: UUID) -> Extended:
 def suite_remove(request: HttpRequest, suite_id: UUID) -> dict[str, str]:
     """Delete a suite; the runs that played it stay."""
     suite = _suite_for(request, suite_id, Role.EDITOR)
-    suite_delete(suite=suite)
+    services.suite_delete(suite=suite)
     return {"deleted": suite.name}
 
 
@@ -120,7 +115,7 @@ def suite_remove(request: HttpRequest, suite_id: UUID) -> dict[str, str]:
 def suite_play(request: HttpRequest, suite_id: UUID, body: ContestantIn) -> Status[SuiteEvaluation]:
     """Have a contestant play the newest version: one evaluation is queued for each part, or none."""
     suite = _suite_for(request, suite_id, Role.EDITOR)
-    if not may_play(body.contestant):
+    if not services.may_play(body.contestant):
         raise ValidationError({"contestant": _("Choose who plays.")})
-    made = suite_evaluate(version=_newest_version(suite), contestant=body.contestant, user=caller(request))
+    made = services.suite_evaluate(version=_newest_version(suite), contestant=body.contestant, user=caller(request))
     return Status(201, made)

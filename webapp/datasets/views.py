@@ -37,7 +37,7 @@ from webapp.common.pages import (
 )
 from webapp.common.serving import CsvResponse
 from webapp.common.text import in_words, message_of, translated
-from webapp.datasets import selectors, services
+from webapp.datasets import quality, selectors, services
 from webapp.datasets.choices import (
     Choices,
     ChoicesForm,
@@ -50,17 +50,6 @@ from webapp.datasets.choices import (
 )
 from webapp.datasets.models import Dataset, DatasetState
 from webapp.datasets.operations import lineage_of
-from webapp.datasets.quality import (
-    Found,
-    code_filters,
-    evidence_of,
-    finding_sentence,
-    findings_csv,
-    findings_page,
-    ignored_of,
-    plots_of,
-    suggestion_of,
-)
 from webapp.datasets.rows import row_of
 from webapp.datasets.selectors import datasets_of, preview_of
 from webapp.datasets.services import files_clean, packed, source_clean, too_large_sentence
@@ -173,7 +162,7 @@ def _read_context(project: Project, dataset: Dataset, form: ReadForm) -> dict[st
         "form": form,
         "States": DatasetState,
         "in_place": dataset.state in IN_PLACE,
-        "evidence": evidence_of(dataset.report),
+        "evidence": quality.evidence_of(dataset.report),
         "candidates": [
             {
                 "format": item.get("format"),
@@ -220,7 +209,13 @@ def _preview(dataset: Dataset, reading: dict[str, Any], checking: dict[str, Any]
 
 def _preview_context(found: Preview) -> dict[str, Any]:
     bad = [
-        Found(item.line, item.code, finding_sentence(item.model_dump()), suggestion_of(item.code), kept=False)
+        quality.Found(
+            item.line,
+            item.code,
+            quality.finding_sentence(item.model_dump()),
+            quality.suggestion_of(item.code),
+            kept=False,
+        )
         for item in found.bad
     ]
     return {
@@ -241,8 +236,8 @@ def dataset_quality(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
         "dataset": dataset,
         "can_edit": can_edit(project),
         "States": DatasetState,
-        "plots": plots_of(dataset.report, dataset.rows, dataset.bad_rows),
-        "ignored": ignored_of(dataset.report),
+        "plots": quality.plots_of(dataset.report, dataset.rows, dataset.bad_rows),
+        "ignored": quality.ignored_of(dataset.report),
     }
     return render(request, "datasets/quality.html", context)
 
@@ -253,7 +248,7 @@ def dataset_findings(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """Bad rows and remarks one by one; ``code`` chooses one kind."""
     project, dataset = own(request, slug, Dataset, pk, within=datasets_of)
     code = _problem_code(request)
-    page = findings_page(dataset, code, page_number(request.GET.get("page")))
+    page = quality.findings_page(dataset, code, page_number(request.GET.get("page")))
     context = {
         "project": project,
         "dataset": dataset,
@@ -261,7 +256,7 @@ def dataset_findings(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
         "States": DatasetState,
         "found": page,
         "code": code,
-        "filters": code_filters(dataset.report),
+        "filters": quality.code_filters(dataset.report),
     }
     return render(request, "datasets/findings.html", context)
 
@@ -271,7 +266,7 @@ def dataset_findings(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
 def dataset_findings_csv(request: HttpRequest, slug: str, pk: UUID) -> CsvResponse:
     """All of them as CSV."""
     _project, dataset = own(request, slug, Dataset, pk, within=datasets_of)
-    lines = findings_csv(dataset, _problem_code(request))
+    lines = quality.findings_csv(dataset, _problem_code(request))
     return CsvResponse(lines, f"rows-to-fix-{dataset.pk}.csv")
 
 
@@ -408,10 +403,10 @@ def dataset_detail(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
         "preview": selectors.preview_of(dataset.report),
         "lineage": lineage_of(dataset),
         "message": message_of(dataset.report),
-        "evidence": evidence_of(dataset.report),
+        "evidence": quality.evidence_of(dataset.report),
         "format": translated(FORMATS[form].title) if (form := _format_name(dataset)) in FORMATS else "",
         "can_read_again": can_read_again(dataset),
-        "bad": findings_page(dataset, "", 1).items[:BAD_SHOWN] if dataset.bad_rows else [],
+        "bad": quality.findings_page(dataset, "", 1).items[:BAD_SHOWN] if dataset.bad_rows else [],
         "versions": selectors.versions_of(dataset)[:50],
         "runs": selectors.runs_using(dataset).order_by("-created_at")[:20],
     }

@@ -24,6 +24,7 @@ from webapp.common.ids import name_validator
 from webapp.common.outbound import MAX_URL_CHARS
 from webapp.common.pages import add_errors, probe_allowed
 from webapp.common.text import json_words
+from webapp.environments import services
 from webapp.environments.builtin import (
     BuiltIn,
     Group,
@@ -45,16 +46,6 @@ from webapp.environments.selectors import (
     replica_rows,
     runs_on,
     validation_view,
-)
-from webapp.environments.services import (
-    RegistrationRefused,
-    environment_change,
-    environment_check,
-    environment_delete,
-    environment_launch,
-    environment_register,
-    environment_restart,
-    environment_scale,
 )
 from webapp.people.teams.access import can_edit, own, project_for
 from webapp.people.teams.models import Project, Role, User
@@ -297,11 +288,11 @@ def environment_new(request: HttpRequest, slug: str) -> HttpResponse:
         return _render_form(request, project, form, status=429)
     if form.is_valid():
         values, user = form.chosen(), cast(User, request.user)
-        make = environment_register if form.cleaned_data["kind"] == Kind.URL else environment_launch
+        make = services.environment_register if form.cleaned_data["kind"] == Kind.URL else services.environment_launch
         try:
             made = make(project=project, user=user, **values)
         except ValidationError as exc:
-            if isinstance(exc, RegistrationRefused):
+            if isinstance(exc, services.RegistrationRefused):
                 findings = exc.findings  # they say all of it
             else:
                 add_errors(form, exc)
@@ -416,7 +407,7 @@ def environment_recheck(request: HttpRequest, slug: str, pk: UUID) -> HttpRespon
     project, environment = own(request, slug, Environment, pk, need=Role.EDITOR, within=environments_of)
     if not probe_allowed(request.user):
         return HttpResponse(_("Too many checks in one minute; wait a moment."), status=429)
-    environment_check(environment=environment)
+    services.environment_check(environment=environment)
     _project, environment = own(request, slug, Environment, pk, need=Role.EDITOR, within=environments_of)
     if request.GET.get("part") == "row":
         context = {"project": project, "item": environment, "health": health_view(environment), "can_edit": True}
@@ -437,7 +428,7 @@ def environment_scale_view(request: HttpRequest, slug: str, pk: UUID) -> HttpRes
     try:
         if wanted is None:
             raise ValidationError(_("Enter the number of replicas."))
-        environment = environment_scale(environment=environment, wanted=wanted)
+        environment = services.environment_scale(environment=environment, wanted=wanted)
     except ValidationError as exc:
         return _live_response(request, project, environment, " ".join(exc.messages), ok=False)
     notice = ngettext("%(count)d replica is wanted now.", "%(count)d replicas are wanted now.", wanted)
@@ -450,7 +441,9 @@ def environment_restart_view(request: HttpRequest, slug: str, pk: UUID) -> HttpR
     """Restart one replica (``number``), or all."""
     project, environment = own(request, slug, Environment, pk, need=Role.EDITOR, within=environments_of)
     try:
-        count = environment_restart(environment=environment, number=_parse_count(request.POST.get("number", "")))
+        count = services.environment_restart(
+            environment=environment, number=_parse_count(request.POST.get("number", ""))
+        )
     except ValidationError as exc:
         return _live_response(request, project, environment, " ".join(exc.messages), ok=False)
     notice = ngettext("%(count)d replica restarts.", "%(count)d replicas restart.", count) % {"count": count}
@@ -463,7 +456,7 @@ def environment_remove(request: HttpRequest, slug: str, pk: UUID) -> HttpRespons
     """Delete one environment."""
     _project, environment = own(request, slug, Environment, pk, need=Role.EDITOR, within=environments_of)
     try:
-        environment_delete(environment=environment)
+        services.environment_delete(environment=environment)
     except ValidationError as exc:
         messages.error(request, " ".join(exc.messages))
         return redirect("environment-detail", slug=slug, pk=pk)
@@ -540,7 +533,7 @@ def environment_edit(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     form = EnvironmentEditForm(environment, request.POST if request.method == "POST" else None)
     if form.is_valid():
         try:
-            changed = environment_change(environment=environment, **form.chosen(environment))
+            changed = services.environment_change(environment=environment, **form.chosen(environment))
         except ValidationError as exc:
             add_errors(form, exc)
         else:

@@ -23,18 +23,7 @@ from webapp.common.fields import error_sentence
 from webapp.common.text import in_words, translated
 from webapp.common.words import failure
 from webapp.engine.resolve import components_meant, resolve
-from webapp.launch.estimates import (
-    DONE,
-    FAILED,
-    OPEN,
-    UNRELATED,
-    Asked,
-    device_default,
-    device_known,
-    estimate_begin,
-    other_devices,
-    own_devices,
-)
+from webapp.launch import estimates
 from webapp.launch.findings import YamlProblem, config_from_text, option_title
 from webapp.launch.forms import RunForm
 from webapp.launch.models import MemoryEstimate
@@ -131,7 +120,7 @@ def job_of(data: QueryDict, project: Project) -> JobConfig:
     raw: dict[str, Any] = {"kind": form.cleaned_data.get("kind", form.kind)}
     for path, value in form.cleaned_data.items():
         group, dot, option = path.partition(".")
-        if dot and group not in UNRELATED:
+        if dot and group not in estimates.UNRELATED:
             raw.setdefault(group, {})[option] = value
     wrong = [path for path in form.errors if (path.partition(".")[0] in raw and "." in path) or path == "kind"]
     if wrong:
@@ -163,7 +152,7 @@ def _problem_line(option: str, sentence: str) -> str:
 
 
 # --- To what is shown -----------------------------------------------------------------------------------------------
-def view_of(asked: Asked, shown: MemoryEstimate | None = None) -> MemoryView:
+def view_of(asked: estimates.Asked, shown: MemoryEstimate | None = None) -> MemoryView:
     """The card for a job. ``shown`` is the estimate that the page has, for as long as there is no other."""
     if asked.nothing:
         sentence = _("Nothing is held on a device: no model of this job is loaded here.")
@@ -175,12 +164,12 @@ def view_of(asked: Asked, shown: MemoryEstimate | None = None) -> MemoryView:
 
 def row_view(row: MemoryEstimate, shown: MemoryEstimate | None = None) -> MemoryView:
     """``view_of`` for a row."""
-    if row.state == DONE:
+    if row.state == estimates.DONE:
         return MemoryView(row.state, row, _memory_table(row), shown=row)
-    if row.state == OPEN:
-        before = shown if shown is not None and shown.state == DONE else None
+    if row.state == estimates.OPEN:
+        before = shown if shown is not None and shown.state == estimates.DONE else None
         return MemoryView(row.state, row, _memory_table(before) if before else None, shown=before)
-    if row.state == FAILED:
+    if row.state == estimates.FAILED:
         return _failed_view(row)
     return MemoryView(row.state, row, sentence=_("Cancelled: you asked for another estimate meanwhile."))
 
@@ -261,10 +250,10 @@ DEVICE = "memory_device"  # the select of the card; no option of the job
 def device_context(request: HttpRequest, config: JobConfig | None, chosen: Chosen | None = None) -> dict[str, Any]:
     """The devices that the card offers, and the one that is chosen: the person's, else what suits the job."""
     preset = chosen.preset if chosen is not None and chosen.size == "full" else None
-    device, own = request.POST.get(DEVICE, ""), own_devices()
-    if not device_known(device):
-        device = device_default(config, preset, own)
-    return {"own_devices": own, "other_devices": other_devices(), "device": device}
+    device, own = request.POST.get(DEVICE, ""), estimates.own_devices()
+    if not estimates.device_known(device):
+        device = estimates.device_default(config, preset, own)
+    return {"own_devices": own, "other_devices": estimates.other_devices(), "device": device}
 
 
 @login_required
@@ -276,11 +265,11 @@ def run_memory(request: HttpRequest, slug: str) -> HttpResponse:
     try:
         config = job_of(request.POST, project)
         paid = _paid_for(project, config, request.POST.get("rewards.spec", ""))
-        asked = estimate_begin(
+        asked = estimates.estimate_begin(
             project=project,
             user=cast(User, request.user),
             config=config,
-            device=device if device_known(device) else device_default(config),
+            device=device if estimates.device_known(device) else estimates.device_default(config),
         )
     except Problems as exc:
         return _render_card(request, project, MemoryView("invalid", problems=tuple(exc.found)))

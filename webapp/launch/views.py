@@ -30,16 +30,7 @@ from training.plain import number_in
 from webapp.common.pages import add_errors, probe_allowed
 from webapp.common.text import in_words
 from webapp.engine.resolve import resolve
-from webapp.launch.background import (
-    check_begin,
-    check_record,
-    check_view,
-    launch_checked,
-    preparation_drop,
-    preparation_ended,
-    preparation_open,
-    preset_page,
-)
+from webapp.launch import background
 from webapp.launch.findings import Outcome, YamlProblem, config_from_text, options_of, yaml_set
 from webapp.launch.forms import RunForm, reference_choices, suggested_name
 from webapp.launch.memory_views import device_context
@@ -91,7 +82,7 @@ def run_new(request: HttpRequest, slug: str) -> HttpResponse:
     if not form.is_valid() or form.config is None:
         return render(request, "runs/new.html", _form_context(request, project, form), status=422)
     try:
-        run = launch_checked(
+        run = background.launch_checked(
             project=project,
             user=cast(User, request.user),
             name=form.cleaned_data["name"],
@@ -131,7 +122,7 @@ def run_preflight(request: HttpRequest, slug: str) -> HttpResponse:
         sentence = _("Too many checks in one minute; wait a moment.")
     elif form.is_valid() and form.config is not None:
         outcome = preflight(project, form.config)
-        check_record(project=project, user=cast(User, request.user), config=form.config, outcome=outcome)
+        background.check_record(project=project, user=cast(User, request.user), config=form.config, outcome=outcome)
         _place_problems(form, outcome)
     context = _form_context(request, project, form, outcome=outcome, sentence=sentence)
     fragment = request.headers.get("HX-Request") == "true"
@@ -144,7 +135,9 @@ def run_launch(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """Check a draft and queue it; with ``anyway`` only what needs a change stops it."""
     _project, run = own(request, slug, Run, pk, need=Role.EDITOR)
     try:
-        begun = check_begin(run=run, user=cast(User, request.user), anyway=request.POST.get("anyway") == "yes")
+        begun = background.check_begin(
+            run=run, user=cast(User, request.user), anyway=request.POST.get("anyway") == "yes"
+        )
     except ConfigError as exc:  # what it refers to is no longer there
         messages.error(request, exc.message)
     else:
@@ -159,7 +152,7 @@ def run_launch(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
 def run_check(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """The check of a run, as a part of its page that polls while it lasts."""
     project, run = own(request, slug, Run, pk)
-    context = {"project": project, "run": run, "check": check_view(run), "can_edit": can_edit(project)}
+    context = {"project": project, "run": run, "check": background.check_view(run), "can_edit": can_edit(project)}
     return render(request, "runs/_launch_check.html", context)
 
 
@@ -226,7 +219,7 @@ def run_needs(request: HttpRequest, slug: str) -> HttpResponse:
     problem = ""
     if making:
         try:
-            preparation_open(
+            background.preparation_open(
                 project=project,
                 user=cast(User, request.user),
                 preset=chosen.preset,
@@ -236,12 +229,12 @@ def run_needs(request: HttpRequest, slug: str) -> HttpResponse:
         except ValidationError as exc:
             problem = " ".join(exc.messages)
         chosen = chosen_of(request.POST, project) or chosen
-    page = preset_page(project, chosen.preset.id, chosen.size)
+    page = background.preset_page(project, chosen.preset.id, chosen.size)
     if request.headers.get("HX-Request") != "true":
         if problem:
             messages.error(request, problem)
         return redirect(page)
-    ended = preparation_ended(project, request.GET.get("watched", ""))
+    ended = background.preparation_ended(project, request.GET.get("watched", ""))
     if ended is not None and ended.run is not None:
         return HttpResponse(headers={"HX-Redirect": reverse("run-detail", args=[slug, ended.run.pk])})
     failed = chosen.preparation is not None and chosen.preparation.state == PreparationState.FAILED
@@ -256,9 +249,9 @@ def run_needs(request: HttpRequest, slug: str) -> HttpResponse:
 def preparation_leave(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """Stop a preparation, or hide its failure."""
     project, item = own(request, slug, Preparation, pk, need=Role.EDITOR)
-    preparation_drop(item=item)
+    background.preparation_drop(item=item)
     if request.POST.get("stay") == "yes":
-        return redirect(preset_page(project, item.preset, item.size))
+        return redirect(background.preset_page(project, item.preset, item.size))
     return redirect("run-list", slug)
 
 

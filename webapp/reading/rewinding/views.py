@@ -30,20 +30,9 @@ from webapp.environments.selectors import health_view
 from webapp.evaluation.suites.services import contestants_offered
 from webapp.people.teams.access import can_edit
 from webapp.people.teams.models import Project, Role, User
+from webapp.reading.rewinding import services
 from webapp.reading.rewinding.models import Branch
 from webapp.reading.rewinding.scene import Scene, continuing, recorded_messages, scene_of
-from webapp.reading.rewinding.services import (
-    MAX_BRANCHES,
-    MAX_TIMES,
-    USUAL_TIMES,
-    branch_count,
-    branch_delete,
-    branch_of,
-    branch_save,
-    branches_of,
-    continuation_create,
-    rollout_continue,
-)
 from webapp.reading.selectors import own_rollout
 from webapp.reading.turns import Message, message_of
 from webapp.rewards.selectors import component_titles
@@ -126,7 +115,7 @@ def _player_context(project: Project, rollout: Rollout, scene: Scene, turn: int)
         "names": list(latest_datasets(project).values_list("name", flat=True)[:MAX_NAMES]),
         "components": list(component_titles(project).items()),
         "strings": rewind_strings(),
-        "branches": branch_count(rollout),
+        "branches": services.branch_count(rollout),
         "page": {
             "socket": f"/ws/rollouts/{rollout.pk}/rewind/?language={get_language() or ''}",
             "turn": begin,
@@ -224,7 +213,7 @@ class ContinuationForm(forms.Form):
 
     contestant = forms.CharField(max_length=200)
     turn = forms.IntegerField(min_value=1, max_value=2**31 - 1)
-    times = forms.IntegerField(min_value=1, max_value=MAX_TIMES)
+    times = forms.IntegerField(min_value=1, max_value=services.MAX_TIMES)
     temperature = forms.FloatField(required=False, min_value=0.01, max_value=5)
 
     @property
@@ -247,7 +236,7 @@ def branch_list(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
 def _branches_page(
     request: HttpRequest, project: Project, rollout: Rollout, problem: str = "", status: int = 200
 ) -> HttpResponse:
-    branches = branches_of(rollout)
+    branches = services.branches_of(rollout)
     shown = chosen_of(branches, request.GET.getlist("show"))
     context: dict[str, Any] = {
         "project": project,
@@ -260,14 +249,14 @@ def _branches_page(
         ],
         "sides": beside(rollout, shown) if shown else None,
         "most": MOST_COLUMNS,
-        "limit": MAX_BRANCHES,
+        "limit": services.MAX_BRANCHES,
         "problem": problem,
         "going": continuing(rollout),
         "contestants": [(value, title) for value, title in contestants_offered(project) if _plays_here(value)],
         "contestant": _default_contestant(rollout),
-        "times": USUAL_TIMES,
+        "times": services.USUAL_TIMES,
         "turn": _parse_turn(request.GET.get("turn", "")),
-        "most_times": MAX_TIMES,
+        "most_times": services.MAX_TIMES,
         "temperature": rollout.run.config.get("rollout", {}).get("temperature", RolloutConfig().temperature),
         "policies": [(name, translated(title)) for name, title in POLICY_CHOICES.items()],
         "names": list(latest_datasets(project).values_list("name", flat=True)[:MAX_NAMES]),
@@ -323,7 +312,7 @@ def continuation_new(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     try:
         if not form.is_valid():
             raise ValidationError(form.problem)
-        continuation_create(rollout=rollout, user=cast(User, request.user), **form.cleaned_data)
+        services.continuation_create(rollout=rollout, user=cast(User, request.user), **form.cleaned_data)
     except ValidationError as exc:
         return _branches_page(request, project, rollout, " ".join(exc.messages), status=422)
     except TiltyardError as exc:
@@ -343,7 +332,7 @@ def branch_continue(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
         if turn is None:
             raise ValidationError(_("Say from which turn: a number from 1."))
         user = cast(User, request.user)
-        made = rollout_continue(rollout=rollout, user=user, turn=turn, policies=policies)
+        made = services.rollout_continue(rollout=rollout, user=user, turn=turn, policies=policies)
     except ValidationError as exc:
         return _branches_page(request, project, rollout, " ".join(exc.messages), status=422)
     except TiltyardError as exc:
@@ -363,7 +352,7 @@ def branch_save_view(request: HttpRequest, slug: str, pk: UUID, branch_id: UUID)
         return _branches_page(request, project, rollout, _("Choose what to make of the branch."), status=422)
     kind: Literal["row", "pair"] = "row" if asked == "row" else "pair"
     try:
-        made = branch_save(
+        made = services.branch_save(
             branch=branch, user=cast(User, request.user), kind=kind, name=str(request.POST.get("name", ""))
         )
     except ValidationError as exc:
@@ -378,7 +367,7 @@ def branch_delete_view(request: HttpRequest, slug: str, pk: UUID, branch_id: UUI
     """Delete a branch; datasets that it was added to keep its rows."""
     project, rollout = own_rollout(request, slug, pk, need=Role.EDITOR)
     try:
-        branch_delete(branch=_own_branch(rollout, branch_id))
+        services.branch_delete(branch=_own_branch(rollout, branch_id))
     except ValidationError as exc:
         return _branches_page(request, project, rollout, " ".join(exc.messages), status=422)
     messages.success(request, _("The branch is deleted."))
@@ -387,7 +376,7 @@ def branch_delete_view(request: HttpRequest, slug: str, pk: UUID, branch_id: UUI
 
 def _own_branch(rollout: Rollout, pk: UUID) -> Branch:
     """A branch of this rollout, with the rollout set on it. Raises ``Http404``."""
-    branch = branch_of(rollout, pk)
+    branch = services.branch_of(rollout, pk)
     if branch is None:
         raise Http404
     branch.rollout = rollout

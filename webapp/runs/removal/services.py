@@ -18,19 +18,7 @@ from django.utils.translation import gettext, ngettext
 
 from training.errors import DataError
 from training.words import _, sentence
-from webapp.common import work
-from webapp.common.storage import (
-    channel_dir,
-    dataset_dir,
-    endpoint_dir,
-    environment_dir,
-    import_dir,
-    project_dir,
-    rescoring_dir,
-    rollout_set_dir,
-    run_dir,
-    trash_dir,
-)
+from webapp.common import storage, work
 from webapp.common.work import Claim
 from webapp.people.teams.audit import audit
 from webapp.people.teams.models import AuditAction, Project
@@ -65,7 +53,7 @@ def removal_retry(removal: Removal) -> bool:
 
 def files_delete(claim: Claim[Removal]) -> None:
     """Rename what is still there into the trash, then empty that. Raises ``DataError``."""
-    trash = trash_dir(claim.item.pk)
+    trash = storage.trash_dir(claim.item.pk)
     try:
         trash.mkdir(parents=True, exist_ok=True, mode=0o700)
         for number, relative in enumerate(claim.item.paths):
@@ -203,7 +191,7 @@ def used_by(item: Run | Checkpoint | Project) -> list[str]:
         models = RegisteredModel.objects.filter(checkpoint__run=item)
         waiting = item.followers.exclude(state__in=TERMINAL)
         against += _sentence_with_names(waiting, gettext("A run waits for its model: %(names)s."))
-        folder = run_dir(item.pk)
+        folder = storage.run_dir(item.pk)
     else:
         against = (
             [] if _state_of_run(item.run) in TERMINAL else [gettext("Its run has not ended and may continue from it.")]
@@ -255,18 +243,18 @@ def _contents_lost(item: Run | Checkpoint | Project) -> list[str]:
 
 def _paths_to_delete(item: Run | Checkpoint | Project) -> list[Path]:
     if isinstance(item, Checkpoint):
-        return [run_dir(item.run_id) / item.path] if item.folder else []  # ``folder`` has checked the path
+        return [storage.run_dir(item.run_id) / item.path] if item.folder else []  # ``folder`` has checked the path
     if isinstance(item, Run):
-        return [run_dir(item.pk)]
+        return [storage.run_dir(item.pk)]
     folders = {
-        "datasets": dataset_dir,
-        "rollout_sets": rollout_set_dir,
-        "rescorings": rescoring_dir,
-        "imports": import_dir,
-        "channels": channel_dir,
+        "datasets": storage.dataset_dir,
+        "rollout_sets": storage.rollout_set_dir,
+        "rescorings": storage.rescoring_dir,
+        "imports": storage.import_dir,
+        "channels": storage.channel_dir,
     }
-    found = [project_dir(item.pk)]
-    found += [run_dir(pk) for pk in Run.all_objects.filter(project=item).values_list("pk", flat=True)]
+    found = [storage.project_dir(item.pk)]
+    found += [storage.run_dir(pk) for pk in Run.all_objects.filter(project=item).values_list("pk", flat=True)]
     for name, folder in folders.items():
         found += [folder(pk) for pk in getattr(item, name).values_list("pk", flat=True)]
     return found
@@ -290,10 +278,10 @@ def _delete_project(claim: Claim[Removal], pk: str) -> None:
     project: Any = Project(pk=UUID(pk))  # for its related rows: the project's own may be gone since an earlier try
     environments = list(project.environments.values_list("pk", flat=True))
     project.environments.all().delete()  # the keeper ends what still runs of them
-    claim.item.paths += [f"environments/{environment_dir(found).name}" for found in environments]
+    claim.item.paths += [f"environments/{storage.environment_dir(found).name}" for found in environments]
     endpoints = project.endpoints.values_list("pk", flat=True)
-    claim.item.paths += [f"endpoints/{endpoint_dir(found).name}" for found in endpoints]
-    claim.item.paths.append(f"projects/{project_dir(project.pk).name}")
+    claim.item.paths += [f"endpoints/{storage.endpoint_dir(found).name}" for found in endpoints]
+    claim.item.paths.append(f"projects/{storage.project_dir(project.pk).name}")
     claim.keep(paths=claim.item.paths)
     Project.all_objects.filter(pk=pk).delete()
 
