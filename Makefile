@@ -34,7 +34,7 @@ setup-vllm: $(VLLM)/.setup ## make .venv-vllm with the vLLM that runs may sample
 
 test: $(VENV)/.setup-test $(JS)/node_modules/.setup ## lint, types, tests of the scripts, and the default tests (no GPU, no network)
 	@command -v chromium > /dev/null || { test "$$(id -u)" = 0 && command -v apt-get > /dev/null && echo "Installing Chromium for the browser tests …" \
-		&& apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium fonts-noto-cjk > /dev/null; } \
+		&& apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium libatomic1 fonts-noto-cjk > /dev/null; } \
 		|| echo "There is no Chromium here, and it cannot be installed: the browser tests will be left out."
 	@$(MAKE) --no-print-directory --jobs=2 lint default-tests
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
@@ -42,7 +43,7 @@ def chromium() -> Iterator[Browser]:
     other modules cannot start theirs at the same time.
     """
     path = next((found for name in NAMES if (found := shutil.which(name))), None)
-    if path is None:
+    if path is None or not _driver_starts():
         if os.environ.get("CI"):
             pytest.fail(NO_CHROMIUM)
         pytest.skip(NO_CHROMIUM)
@@ -58,6 +59,13 @@ def chromium() -> Iterator[Browser]:
     finally:
         if before is None:
             os.environ.pop("DJANGO_ALLOW_ASYNC_UNSAFE", None)
+
+
+def _driver_starts() -> bool:
+    """Whether Playwright's own Node.js starts: it needs libatomic, which slim images of Debian lack."""
+    from playwright._impl._driver import compute_driver_executable
+
+    return subprocess.run([compute_driver_executable()[0], "--version"], capture_output=True).returncode == 0
 
 
 @pytest.fixture
