@@ -32,8 +32,6 @@ from training.journal import Metrics, PhaseChanged, UpdateSkipped
 from training.memory.running import dry_step, named_shortage
 
 Arguments = TypeVar("Arguments", bound=TrainingArguments)
-IGNORED = -100
-"""The label of a token that nothing is learned from."""
 _NOT_METRICS = {"epoch", "total_flos"}
 
 

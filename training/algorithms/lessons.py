@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from envs.wire import Message
-from training.algorithms.base import IGNORED
 from training.data.learned import (
+    IGNORED,
     LEFT_OUT,
     SAMPLED,
     Kind,

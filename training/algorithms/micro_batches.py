@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from training.algorithms.base import IGNORED
+from training.data.learned import IGNORED
 from training.errors import ConfigError
 from training.policy.attached import causal_of
 

@@ -34,6 +34,8 @@ WEIGHTS = (
 """Fields of a message that say whether it is learned: true or false, or a weight."""
 ROW_WEIGHTS = ("weight", "loss_weight", "trainable", "train")
 """Those of them that say it for a whole row; a row may have a measured `loss` or a `loss_mask` of its tokens."""
+IGNORED = -100
+"""The label of a token that nothing is learned from, as PyTorch's losses expect it."""
 LABELS = ("label", "kto_tag")
 """Fields of a row that hold false where its answer is a bad example (KTO)."""
 WORSE = ("rejected_response", "rejected_messages")

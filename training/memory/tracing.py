@@ -25,13 +25,13 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
+from training.data.learned import IGNORED
 from training.errors import ModelError
 from training.memory.devices import Weight
 from training.policy.attached import value_head_of
 from training.policy.memory import RowCost, measure_row
 from training.policy.value_head import attach_value_head, values_read
 
-IGNORED = -100
 TOKENS = 8192
 """Two tiles of TRL's head. Beyond a few tiles everything grows by the same bytes with each row."""
 

@@ -9,8 +9,8 @@ import pytest
 
 from tests.training.rollout.templates import model_with, text_of, tokenizer_for
 from tests.training.rollout.test_template_check import template_check
-from training.algorithms.base import IGNORED
 from training.algorithms.lessons import encode_rows
+from training.data.learned import IGNORED
 from training.data.schema import row_from_dict
 from training.dialects import ANYONE, DIALECTS
 from training.rollout.tokens import ChatTemplate

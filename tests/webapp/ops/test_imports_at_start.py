@@ -31,6 +31,10 @@ WORKER = "import sys; from webapp.celery import app\napp.loader.import_default_m
         (f"{COMMAND.format(room='ops', name='run_clockwork')}; {SKIPS}", ("webapp.urls", "ninja", "sympy")),
         (f"{COMMAND.format(room='environments', name='keep_environments')}; {SKIPS}", ("webapp.urls", "ninja")),
         ("import django, sys; django.setup()", ("numpy", "sympy", "webapp.urls")),
+        (
+            "import sys, training.algorithms.lessons, training.algorithms.loading",
+            ("torch", "trl", "peft"),
+        ),  # *Rendered*
         (f"{COMMAND.format(room='ops', name='prepare_site')}; {LINK}", ("numpy", "webapp.urls", "ninja")),
     ],
 )
