@@ -224,6 +224,14 @@ def test_the_worker_asks_the_trainer_with_the_device(
     assert "DATABASE_URL" not in (tmp_path / "env").read_text()
 
 
+def test_the_trainers_own_answer_is_kept(project: Project, bob: User) -> None:
+    """Qwen3-8B has 8,190,735,360 weights: 36 layers of 192,946,432, two tables of 151,936 × 4,096, and a norm."""
+    row = done(asked(project, bob, job()))
+    weights = next(term for term in row.answer["terms"] if term["term"] == "weights")
+    assert (row.state, row.answer["device"]["title"]) == ("done", "NVIDIA H100 80 GB")
+    assert weights["bytes"] == 4 * 8_190_735_360
+
+
 @pytest.mark.parametrize("text", ["echo nothing", "echo '[]'", "exit 3", "echo '{\"a\": 1}'"])
 def test_a_program_that_says_nothing_is_a_failure(
     project: Project, bob: User, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
@@ -396,3 +404,38 @@ def test_a_change_that_a_stage_hides_is_only_reported(
     row = done(asked(project, bob, JobConfig.model_validate(config)))
     text = client_for(bob).get(reverse("run-memory-part", args=[project.slug, row.pk])).content.decode()
     assert "The smallest change that fits" in text and "data-set" not in text
+
+
+# Whose an estimate is: a project's, and while it is worked out, a person's.
+
+
+@pytest.fixture
+def second(project: Project) -> Project:
+    """Another project of the same team."""
+    return Project.objects.create(team=project.team, name="Second", slug="second")
+
+
+def test_projects_share_nothing(project: Project, second: Project, bob: User, client_for: Clients) -> None:
+    """A base may mean another folder there, and who reads the one need not read the other."""
+    row = asked(project, bob, job())
+    MemoryEstimate.objects.filter(pk=row.pk).update(state="done", answer={"terms": []})
+    assert asked(second, bob, job()).pk != row.pk
+    assert client_for(bob).get(reverse("run-memory-part", args=[second.slug, row.pk])).status_code == 404
+
+
+def test_what_is_worked_out_for_one_person_is_not_taken_from_another(project: Project, bob: User, alice: User) -> None:
+    first, hers = asked(project, bob, job()), asked(project, alice, job())
+    assert first.pk != hers.pk
+    asked(project, bob, job(lora_rank=8))
+    hers.refresh_from_db()
+    assert hers.state == "open"
+
+
+def test_a_page_shows_no_table_of_another_project_while_it_waits(
+    project: Project, second: Project, bob: User, client_for: Clients, counted: list[Any]
+) -> None:
+    theirs, here = done(asked(project, bob, job())), done(asked(second, bob, job()))
+    waiting = asked(second, bob, job(lora_rank=8))
+    part = reverse("run-memory-part", args=[second.slug, waiting.pk])
+    assert "data-old" in client_for(bob).get(part, {"shown": str(here.pk)}).content.decode()
+    assert "data-old" not in client_for(bob).get(part, {"shown": str(theirs.pk)}).content.decode()
