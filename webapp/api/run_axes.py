@@ -23,11 +23,12 @@ router = Router(tags=["runs"])
 
 @router.get("/runs/{uuid:run_id}/axes", response=answers.RunAxes, auth=open_to(TokenScope.METRICS))
 def run_axes_of(request: HttpRequest, run_id: UUID, beside: UUID | None = None) -> dict[str, Any]:
-    """Hours, rollouts and tokens that a run had used at the end of its steps. With `beside`, another run,
-    `same_rewards` says whether the rewards of both were made in the same way: else their curves must not be
+    """Hours, rollouts and tokens that a run had used at the end of its steps. With `beside`, another run of the
+    project, `same_rewards` says whether the rewards of both were made in the same way: else their curves must not be
     compared."""
     run = object_for(request.user, Run, run_id)
-    other = None if beside is None else object_for(request.user, Run, beside)
+    same_project = Run.objects.filter(project=run.project_id)
+    other = None if beside is None else object_for(request.user, Run, beside, within=same_project)
     return {
         "id": run.pk,
         "name": run.name,
