@@ -86,6 +86,10 @@ def test_argument_of_ten_megabytes_is_refused(name: str) -> None:
     assert (text, ok) == (f"Error: an argument is longer than {MAX_ARGUMENT_LENGTH} characters", False)
 
 
+def test_an_argument_may_have_4096_characters() -> None:
+    assert call("search", query="x" * 4096)[1] and not call("search", query="x" * 4097)[1]
+
+
 def test_time_is_the_simulated_one_in_the_named_zone() -> None:
     assert call("get_current_time", timezone="Asia/Tokyo") == ("2025-03-04 14:06:07 JST", True)
     assert call("get_current_time", timezone="Tokyo") == call("get_current_time", timezone="Asia/Tokyo")

@@ -146,6 +146,14 @@ def test_the_newest_and_the_best_stay(tmp_path: Path) -> None:
     assert sorted(os.listdir(tmp_path)) == ["checkpoint-2", "checkpoint-4", "checkpoint-5"]
 
 
+def test_of_equally_good_checkpoints_the_older_is_the_best(tmp_path: Path) -> None:
+    for step, reward in ((1, 0.1), (2, 0.9), (3, 0.9), (4, 0.2)):
+        write_whole(tmp_path / f"checkpoint-{step}", step, fill, reward)
+    folders, best = outdated(tmp_path, 1)
+    assert best == tmp_path / "checkpoint-2"
+    assert [folder.name for folder in folders] == ["checkpoint-3", "checkpoint-1"]
+
+
 def test_what_a_killed_save_or_removal_left_goes_at_the_next_start(tmp_path: Path) -> None:
     for name in ("checkpoint-3.staging", "checkpoint-1.removed", "checkpoint-2.torn"):
         (tmp_path / name).mkdir()

@@ -162,6 +162,8 @@ def test_filters_are_data_not_code() -> None:
     assert kept(field="extra_info.split", contains="rai") == [0]
     assert kept(field="text", contains="weather") == [0]
     assert kept(field="turns", min_length=1, max_length=2) == [0]
+    assert [kept(field="turns", min_length=3), kept(field="turns", min_length=4)] == [[1], []]
+    assert [kept(field="turns", max_length=0), kept(field="category", max_length=1)] == [[2], [0, 1]]
     assert kept(field="tags", contains="__import__('os')") == [1]
     assert kept(field="absent.path.of.it", max_length=5) == []
     with pytest.raises(ValueError, match="give a value that the field must equal"):

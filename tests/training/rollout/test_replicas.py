@@ -250,6 +250,17 @@ def test_one_replica_is_asked_for_its_slots_once_and_only_if_the_config_does_not
     assert len(seen) == asked
 
 
+@pytest.mark.parametrize(
+    ("known", "sessions"),
+    [({"slots": 4, "others": 1}, 0), ({}, 3), ({"learned": 3, "learned_until": 9.0}, 0)],
+    ids=["its slots less those of others", "the config", "what it has shown"],
+)
+def test_a_server_gets_as_many_sessions_as_it_has_room_for(known: dict[str, Any], sessions: int) -> None:
+    takes = [Replica("x", **known, in_flight=count).takes(8.0, sessions) for count in range(5)]
+    assert takes == [True, True, True, False, False]
+    assert Replica("x", learned=3, learned_until=8.0, in_flight=3).takes(8.0, 0), "that was too long ago"
+
+
 def test_rests_grow_and_failures_at_once_count_once() -> None:
     replica = Replica("x")
     for now in (0.0, 0.1, 0.2):
