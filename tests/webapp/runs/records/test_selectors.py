@@ -16,8 +16,9 @@ from webapp.common.answers import in_shape
 from webapp.live.feed import snapshot_text
 from webapp.runs import answers
 from webapp.runs.metrics.models import MetricPoint
+from webapp.runs.models import Run, RunEvent
 from webapp.runs.records.listing import SORTS, run_list
-from webapp.runs.records.selectors import aged, run_changes_after, run_read
+from webapp.runs.records.selectors import aged, run_changes_after, run_events_after, run_read
 from webapp.runs.rollouts.models import Rollout, RolloutGroup
 from webapp.runs.rollouts.selectors import current_step, newest_rollouts, step_rollouts
 from webapp.runs.states import RunState
@@ -165,3 +166,20 @@ def test_the_newest_rollouts_are_those_of_the_current_step(make_run: Any, django
     Rollout.objects.filter(attempt=2, held_out=False).delete()
     assert found(None) == [(1, 2, 0), (1, 2, 1)] and current_step(run) == 2
     assert newest_rollouts(make_run(), None) == []
+
+
+@pytest.mark.parametrize(
+    ("limit", "numbers", "more"), [(2, [1, 2], True), (3, [1, 2, 5], False), (4, [1, 2, 5], False)]
+)
+def test_exactly_as_many_events_as_asked_for_are_all(make_run: Any, limit: int, numbers: list[int], more: bool) -> None:
+    run = make_run(state=RunState.SUCCEEDED)
+    for seq in (1, 2, 5):
+        RunEvent.objects.create(run=run, attempt=1, kind="log", payload={}, at=timezone.now(), seq=seq)
+    Run.objects.filter(pk=run.pk).update(seq=6)
+    run.refresh_from_db()
+    found = run_events_after(run, 0, limit)
+    assert [event.seq for event in found["items"]] == numbers
+    assert (found["more"], found["ended"], found["after"]) == (more, not more, 2 if more else 6)
+    changes = run_changes_after(run, 0, limit)
+    assert [event.seq for event in changes.rows["events"]] == numbers
+    assert (changes.more, changes.seq) == (more, 2 if more else 6)
