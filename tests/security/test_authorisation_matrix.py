@@ -43,7 +43,7 @@ from webapp.reading.rewinding.models import Branch
 from webapp.rewards.models import RewardCase, RolloutSet
 from webapp.runs.models import Run
 from webapp.runs.pins.models import PinnedChart
-from webapp.runs.registry.models import Checkpoint, RegisteredModel
+from webapp.runs.registry.models import Checkpoint, ModelPush, RegisteredModel
 from webapp.runs.removal.models import Removal
 from webapp.runs.rollouts.models import Rollout, Turn
 from webapp.sockets import websocket_urlpatterns
@@ -359,11 +359,40 @@ class Offers(HTMLParser):
         return {(method, re.split("[?#]", address)[0]) for method, address in sent if address.startswith("/")}
 
 
+def _put_to_work(objects: dict[str, Any]) -> None:
+    """All that may be at work is, or waits for a person."""
+    Run.objects.update(state="running", attempt=1, lease_owner="w", lease_beat_at=timezone.now())
+    Rollout.objects.update(status="running")
+    Dataset.objects.update(state="needs_choice")
+    RunImport.objects.update(state="failed")
+    RolloutSet.objects.update(state="failed")
+    Chat.objects.update(title="talk")
+
+
+def _end(objects: dict[str, Any]) -> None:
+    """All that ends has ended, a push in vain; and the run has left a model."""
+    Run.objects.update(state="succeeded", attempt=1, step=1, finished_at=timezone.now())
+    Rollout.objects.update(reward=1.0, outcome="solved", finished_at=timezone.now())
+    VoteRound.objects.update(closed_at=timezone.now())
+    Dataset.objects.update(state="rejected")
+    RolloutSet.objects.update(state="ready")
+    Checkpoint.objects.update(final=True)
+    model = RegisteredModel.objects.get(pk=objects["models"])
+    ModelPush.objects.create(model=model, hub="hub", repository="team/small", state="failed")
+
+
+@pytest.mark.parametrize("become", [lambda objects: None, _put_to_work, _end], ids=["made", "at work", "ended"])
 @pytest.mark.parametrize("persona", ["rita", "bob"])
 def test_pages_offer_only_what_their_reader_may_do(
-    persona: str, cast: dict[str | None, Client], objects: dict[str, Any]
+    persona: str,
+    become: Callable[[dict[str, Any]], None],
+    cast: dict[str | None, Client],
+    objects: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """No link, form or button of a page leads where the person gets a 403."""
+    """No link, form or button of a page leads where the person gets a 403, whatever state the objects are in."""
+    monkeypatch.setattr(settings, "HUB_TOKEN", "token")
+    become(objects)
     wrong, seen = set(), set()
     for route in (found for found in ROUTES if not found.startswith(API)):
         response = _send(cast[persona], "GET", _address(route, objects), route)

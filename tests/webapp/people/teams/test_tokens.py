@@ -12,10 +12,11 @@ from django.core.exceptions import ValidationError
 from django.test import Client
 from django.utils import timezone
 
+from tests.markup import dense
 from tests.webapp.people.teams.test_login import CHEAP
 from webapp.people.teams.logins import token_hash
 from webapp.people.teams.models import ApiToken, AuditEntry, Membership, Project, Role, User
-from webapp.people.teams.tokens import MOST, token_create, token_revoke
+from webapp.people.teams.tokens import MOST, machine_create, token_create, token_revoke
 from webapp.runs.models import Run
 
 PASSWORD = "correct horse battery staple"
@@ -60,6 +61,24 @@ def test_a_form_that_cannot_be_read_makes_nothing(client_for: Callable[..., Clie
     client = client_for(bob)
     client.post("/confirm/", {"password": PASSWORD, "next": "/tokens/"})
     assert client.post("/tokens/", FORM | wrong).status_code == 422 and not ApiToken.objects.exists()
+
+
+@pytest.mark.parametrize("page", ["/tokens/", "/p/joust/settings/machines/"])
+def test_each_token_shows_until_when_it_is_valid(
+    page: str, client_for: Callable[..., Client], alice: User, project: Project
+) -> None:
+    owner = alice
+    if "machines" in page:
+        what = {"name": "robot", "may": "viewer", "everywhere": False, "days": None}
+        owner = machine_create(project=project, by=alice, **what)[0].user
+    for name, days in (("past", -1), ("coming", 2), ("lasting", None)):
+        token, _text = token_create(user=owner, name=name, role=Role.VIEWER)
+        ApiToken.objects.filter(pk=token.pk).update(expires_at=days and timezone.now() + timedelta(days=days))
+    rows = dense(client_for(alice).get(page).content.decode()).split("<tr>")
+    cells = {name: next(row for row in rows if f"<strong>{name}</strong>" in row) for name in ("past", "coming")}
+    date = f"{timezone.localtime() + timedelta(days=2):%Y-%m-%d}"
+    assert ("expired" in cells["past"], "expired" in cells["coming"], date in cells["coming"]) == (True, False, True)
+    assert "no limit" in next(row for row in rows if "<strong>lasting</strong>" in row)
 
 
 def test_only_ones_own_tokens_are_listed_and_revoked(client_for: Callable[..., Client], bob: User, rita: User) -> None:
