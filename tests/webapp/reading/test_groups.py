@@ -9,11 +9,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from django.urls import reverse
 
 from tests.growth import assert_quick
 from tests.webapp.reading.conftest import ANSWERED, ASKED, CALLED, SAID, TALK
 from webapp.people.teams.models import User
 from webapp.reading.groups import Group, beside, chosen_of, group_of, group_rollouts, spark_of, stack_of
+from webapp.reading.selectors import neighbours_of
 from webapp.runs.models import Run
 from webapp.runs.rollouts.models import RolloutGroup, Turn
 
@@ -187,6 +189,23 @@ def test_the_task_over_all_steps_says_when_it_was_solved_and_forgotten(
     for step in (1, 3, 8):
         assert f"/groups/{step}/{step % 3}/" in text
     assert "/groups/9/" not in text
+
+
+def test_a_group_leads_to_those_next_to_it_in_its_step(trained: Make, play: Make, rita: User, client_for: Make) -> None:
+    run = trained()
+    for group in (0, 2, 5, 9):
+        play(run, 3, group)
+    play(run, 3, 4, attempt=0)  # of a lost attempt
+    play(run, 3, 6, held_out=True)
+    play(run, 4, 3)
+    places = {}
+    for group in (0, 2, 5, 9):
+        page = client_for(rita).get(reverse("run-group", args=[run.project.slug, run.pk, 3, group]))
+        places[group] = (page.context["before"], page.context["after"])
+    assert places == {0: (None, 2), 2: (0, 5), 5: (2, 9), 9: (5, None)}
+    first, last = (neighbours_of(found, [found]) for found in run.rollouts.filter(group__in=(2, 9)).order_by("group"))
+    assert (first.step_before.group, first.step_after.group) == (0, 5)
+    assert (last.step_before.group, last.step_after) == (5, None)
 
 
 def test_who_may_read_a_group(trained: Make, play: Make, rita: User, charlie: User, client_for: Make) -> None:
