@@ -94,6 +94,27 @@ def test_votes_come_in_through_the_page(
     assert undo["Location"] == f"{address}?ballot={ballots[0].pk}" and not Vote.objects.exists()
 
 
+def test_votes_are_final_once_their_voter_has_read_the_results_over_the_api(
+    two: list[Run], make_vote_round: Maker, alice: User, bob: User, client_for: Callable[..., Client]
+) -> None:
+    made = make_vote_round(two, [alice, bob], ballots=2)
+    results = f"/api/v1/vote-rounds/{made.pk}/results"
+    client, address = client_for(alice), reverse("vote", args=["joust", made.pk])
+    ballots = list(made.ballots.values_list("pk", flat=True))
+    assert client.get(results).status_code == 403, "there are ballots left"
+    for ballot in ballots:
+        assert client.post(address, {"ballot": ballot, "answer": "tie"}).status_code == 302
+    assert client.post(address, {"ballot": ballots[0], "answer": "left"}).status_code == 302, "not looked yet"
+    assert client.get(results).status_code == 200
+    before = list(Vote.objects.order_by("pk").values())
+    refused = client.post(address, {"ballot": ballots[0], "answer": "tie"})
+    undone = client.post(reverse("vote-undo", args=["joust", made.pk]))
+    assert refused.status_code == undone.status_code == 422
+    assert "You have seen the results, so your votes are final" in refused.content.decode()
+    assert list(Vote.objects.order_by("pk").values()) == before
+    assert client_for(bob).post(address, {"ballot": ballots[0], "answer": "tie"}).status_code == 302
+
+
 def test_a_ballot_of_another_round_or_project_is_no_ballot_here(
     two: list[Run], make_vote_round: Maker, alice: User, charlie: User, client_for: Callable[..., Client]
 ) -> None:
