@@ -12,7 +12,7 @@ from django.test import Client
 from django.urls import reverse
 
 from webapp.evaluation.sharing.models import SavedComparison
-from webapp.evaluation.sharing.services import MOST_SAVED, Query, comparison_save, opened, query_of
+from webapp.evaluation.sharing.services import MOST_SAVED, Query, comparison_rename, comparison_save, opened, query_of
 from webapp.people.teams.models import AuditEntry, Project, Team, User
 from webapp.runs.models import Run
 from webapp.runs.removal.services import remove
@@ -226,6 +226,10 @@ def test_a_taken_name_is_reported_and_kept_in_the_form(
     assert answer.status_code == 422 and SavedComparison.objects.filter(name="week 47").exists()
     text = answer.content.decode()
     assert "A saved comparison has this name already" in text and 'value="other"' in text
+    assert "<h1>week 47</h1>" in text, "the page is still that of the comparison under its name"
+    with pytest.raises(ValidationError):
+        comparison_rename(saved, "other")
+    assert saved.name == "week 47"
 
 
 def test_the_newest_are_first_and_older_ones_are_folded(
