@@ -17,8 +17,10 @@ from webapp.common.storage import environment_dir
 from webapp.engine.services import run_create
 from webapp.environments import keeper
 from webapp.environments.keeper import Reconciler, Watch, samples_prune
-from webapp.environments.models import Environment, Kind
+from webapp.environments.launchers import Started
+from webapp.environments.models import Environment, Kind, Replica
 from webapp.environments.selectors import environment_named, health_view, history
+from webapp.environments.services import environment_restart
 from webapp.people.teams.models import Project, User
 
 
@@ -76,6 +78,43 @@ def test_only_a_minute_of_silence_without_a_break_ends_a_server(
         replica.environment.replicas.update(state=state)
         reconciler.look(environment_named(project, "mine"))
         assert launcher.killed == killed, now.s
+
+
+class _Dying(_Running):
+    """A launcher whose servers have died by the next look."""
+
+    starts = 0
+
+    def start(self, _replica: Replica) -> Started:
+        self.starts += 1
+        return Started({"pid": self.starts}, "http://127.0.0.1:1")
+
+    def alive(self, _handle: dict[str, Any]) -> bool:
+        return False
+
+    def logs(self, _replica: Replica, _lines: int) -> list[str]:
+        return ["no room"]
+
+
+def test_a_person_who_restarts_a_server_gives_it_all_its_tries_again(
+    launch: Callable[..., Environment], project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, launcher = SimpleNamespace(s=0.0), _Dying()
+    monkeypatch.setattr(keeper, "time", SimpleNamespace(monotonic=lambda: now.s))
+    reconciler: Any = Reconciler({Kind.PROCESS: launcher})  # type: ignore[dict-item]
+    environment = launch()
+
+    def starts_until_it_failed() -> int:
+        before = launcher.starts
+        for _look in range(30):
+            now.s += 20  # longer than a pause, shorter than a life that forgives
+            reconciler.look(environment_named(project, "mine"))
+        assert environment.replicas.get().state == "failed"
+        return launcher.starts - before
+
+    assert starts_until_it_failed() == 5
+    environment_restart(environment=environment)
+    assert starts_until_it_failed() == 5
 
 
 def test_history_is_thinned_keeps_gaps_and_forgets(launch: Callable[..., Environment]) -> None:
