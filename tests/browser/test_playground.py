@@ -231,6 +231,14 @@ def test_no_more_calls_are_queued_than_a_turn_may_have(
         table.queue("calculator", {"expression": str(number)})
     assert table.page.inner_text("#act-problem") == f"A turn has at most {MAX_CALLS} calls."
     assert table.page.locator("#act-queued li").count() == MAX_CALLS
+    table.page.fill("#act-message", "All at once.")
+    table.send()
+    assert table.page.locator("#act-queued li").count() == 0, "what was sent is not sent again with the next turn"
+    assert table.page.input_value("#act-message") == ""
+    table.fill("calculator", {"expression": "2 + 3"})
+    table.send()
+    said = table.page.locator("#transcript, .transcript").first.inner_text()
+    assert said.count("All at once.") == 1 and "5" in said
     assert table.problems == []
 
 

@@ -143,7 +143,24 @@ def test_the_page_follows_the_run(tab: Any, trainer: Trainer) -> None:
     _wait(tab, "#run-live", "ended")
     failure = tab.inner_text("#run-failure")
     assert "The trainer ended without reporting a result." in failure and "It died. Try again." in failure
+    assert tab.get_attribute("#run-failure", "data-kind") == "error"
     assert not tab.is_visible("button[data-action=stop]")
+    assert tab.problems == []
+
+
+def test_why_a_run_paused_is_a_warning_and_goes_when_it_continues(tab: Any, trainer: Trainer) -> None:
+    run = trainer.lease.run_id
+    full = ErrorInfo(code="storage_full", boundary=Boundary.STORAGE, message="No room.", hint="Make room.")
+    run_transition(run, RunState.PAUSED, lease=trainer.lease, error=full)
+    _wait(tab, "#run-state", "paused")
+    _wait(tab, "#run-failure .reported", "No room.")
+    for _look in ("as it happens", "as the server draws it"):
+        assert tab.is_visible("#run-failure") and tab.get_attribute("#run-failure", "data-kind") == "warning"
+        tab.reload()
+        _wait(tab, "#run-live", "live")
+    run_transition(run, RunState.QUEUED)
+    _wait(tab, "#run-state", "queued")
+    tab.wait_for_selector("#run-failure", state="hidden")
     assert tab.problems == []
 
 
