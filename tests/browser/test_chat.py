@@ -155,3 +155,8 @@ def test_without_a_worker_the_page_says_so_and_keeps_the_message(
     page.wait_for_selector("#chat-send:visible")
     _shot(page, "nobody")
     assert Answer.objects.get().state == AnswerState.STOPPED
+    _say(page, "And now?")  # every answer can be stopped, not only the first one of a page
+    page.wait_for_selector(".chat-turn:nth-child(2) .chat-wait")
+    page.click("#chat-stop")
+    page.wait_for_selector(".chat-answer[data-state=stopped] >> nth=1")
+    assert set(Answer.objects.values_list("state", flat=True)) == {AnswerState.STOPPED}
