@@ -1,4 +1,4 @@
-"""Of each thing there may be as many as its limit says: that many are made, and one more is refused."""
+"""Of each thing there may be as many, and it may be as long, as its limit says, and not by one more."""
 
 from __future__ import annotations
 
@@ -18,12 +18,15 @@ from webapp.chat.models import Answer, AnswerState
 from webapp.common import pages
 from webapp.datasets.operations import ExportOptions, export_order, operation_order
 from webapp.endpoints.services import endpoint_create
+from webapp.environments.orders import order_create
 from webapp.environments.services import environment_launch
 from webapp.evaluation.sharing import services as sharing
+from webapp.foreign.figure_files import metrics_order
 from webapp.foreign.importing import import_create
 from webapp.people.notifications.channels import channel_create
 from webapp.people.teams import tokens
 from webapp.people.teams.models import Project, User
+from webapp.people.teams.services import hub_token_set
 from webapp.reading.inspector.filters import filters_of, project_scope
 from webapp.reading.inspector.saving import view_save
 from webapp.rewards.cases import reward_case_create
@@ -35,13 +38,13 @@ from webapp.runs.registry.selectors import clean_tags
 
 pytestmark = pytest.mark.django_db
 TALK = [{"role": "user", "content": "2 + 3?"}, {"role": "assistant", "content": "5"}]
+ASKED = {"url": "https://93.184.216.34/v1", "model": "m", "concurrency": 1, "timeout_s": 60}
+HOOK = {"kind": "json", "url": "http://8.8.8.8/hook", "events": ["run_failed"]}
 Make = Callable[[str], Any]
 
 
 @pytest.fixture
-def makers(
-    project: Project, alice: User, make_run: Any, make_dataset: Any, monkeypatch: pytest.MonkeyPatch
-) -> dict[str, Make]:
+def makers(project: Project, alice: User, make_run: Any, make_dataset: Any, make_environment: Any) -> dict[str, Make]:
     """By the place of a limit, what makes one more thing under a name."""
     by: dict[str, Any] = {"project": project, "user": alice}
     data, run, two = make_dataset(), make_run(state="succeeded"), [str(make_run().pk) for _ in range(2)]
@@ -51,6 +54,7 @@ def makers(
     )
     chat = chats.chat_create(contestants=[{"source": "a/b"}], **by)
     talk = chats.chat_create(contestants=[{"source": "a/b"}], **by)
+    shop = make_environment(kind="process", program="webshop", url="")
     view = project_scope(project, []), filters_of(QueryDict(""))
     cut: dict[str, Any] = {"operation": "cut", "options": {"cut": "query"}, "user": alice}
     what = {"may": "viewer", "everywhere": False, "days": None, "project": project, "by": alice}
@@ -72,8 +76,6 @@ def makers(
     def imported(name: str) -> None:
         import_create(name=name, files=[SimpleUploadedFile("a.log", b"step:1 - loss:2\n")], **by)
 
-    asked = {"url": "https://93.184.216.34/v1", "model": "m", "concurrency": 1, "timeout_s": 60}
-    hook = {"kind": "json", "url": "http://8.8.8.8/hook", "events": ["run_failed"]}
     return {
         "webapp.evaluation.sharing.services.MOST_SAVED": lambda name: sharing.comparison_save(
             name=name, query=sharing.Query(two), **by
@@ -89,8 +91,8 @@ def makers(
         "webapp.people.teams.tokens.MOST_TOKENS": lambda _name: tokens.machine_token(
             machine=machine, days=None, by=alice, project=project
         ),
-        "webapp.people.notifications.channels.MOST": lambda name: channel_create(name=name, **by, **hook),
-        "webapp.endpoints.services.MAX_ENDPOINTS": lambda name: endpoint_create(name=name, **by, **asked),
+        "webapp.people.notifications.channels.MOST": lambda name: channel_create(name=name, **by, **HOOK),
+        "webapp.endpoints.services.MAX_ENDPOINTS": lambda name: endpoint_create(name=name, **by, **ASKED),
         "webapp.environments.services.MAX_ENVIRONMENTS": lambda name: environment_launch(
             name=name, kind="process", program="webshop", **by
         ),
@@ -110,10 +112,14 @@ def makers(
             dataset=data, user=alice, options=ExportOptions(to="jsonl")
         ),
         "webapp.foreign.importing.MAX_OPEN": imported,
+        "webapp.foreign.figure_files.MAX_OPEN": lambda _name: metrics_order(run=run, user=alice, to="csv"),
+        "webapp.environments.orders.MAX_OPEN": lambda name: order_create(
+            environment=shop, user=alice, name=name, command="tasks", arguments={}
+        ),
     }
 
 
-THERE = {"MOST_SAVED": 1, "MOST_MACHINES": 1, "MOST_TOKENS": 1, "MAX_CHATS": 2}
+THERE = {"MOST_SAVED": 1, "MOST_MACHINES": 1, "MOST_TOKENS": 1, "MAX_CHATS": 2, "MAX_ENVIRONMENTS": 1}
 """How many there are before."""
 COUNTED = [
     *("webapp.evaluation.sharing.services.MOST_SAVED", "webapp.evaluation.sharing.services.MOST_COMMENTS"),
@@ -125,6 +131,7 @@ COUNTED = [
     *("webapp.reading.inspector.saving.MAX_VIEWS", "webapp.rewards.cases.MAX_CASES"),
     *("webapp.rewards.lab.sets.MAX_SETS", "webapp.datasets.operations.MAX_MAKING"),
     *("webapp.datasets.operations.MAX_EXPORTING", "webapp.foreign.importing.MAX_OPEN"),
+    *("webapp.foreign.figure_files.MAX_OPEN", "webapp.environments.orders.MAX_OPEN"),
 ]
 
 
@@ -154,3 +161,26 @@ def test_a_person_tests_as_often_in_a_minute_as_the_limit_says(alice: User) -> N
     cache.clear()
     allowed = [pages.probe_allowed(alice) for _ in range(pages.PROBES_PER_MINUTE + 1)]
     assert allowed == [True] * pages.PROBES_PER_MINUTE + [False]
+
+
+@pytest.mark.parametrize(
+    ("most", "send"),
+    [
+        (4_000, lambda of, text: sharing.comment_add(saved=of["saved"], user=of["user"], text=text)),
+        (200_000, lambda of, text: chats.turn_send(chat=of["chat"], user=of["user"], text=text)),
+        (500, lambda of, text: endpoint_create(name="e", key=text, project=of["project"], user=of["user"], **ASKED)),
+        (200, lambda of, text: channel_create(name="c", secret=text, project=of["project"], user=of["user"], **HOOK)),
+        (500, lambda of, text: hub_token_set(project=of["project"], token=text)),
+    ],
+    ids=["comment", "message", "key", "secret", "hub token"],
+)
+def test_a_text_may_be_as_long_as_its_limit(
+    most: int, send: Callable[[dict[str, Any], str], Any], project: Project, alice: User, make_run: Any
+) -> None:
+    query = sharing.Query([str(make_run().pk) for _ in range(2)])
+    saved = sharing.comparison_save(project=project, user=alice, name="first", query=query)
+    chat = chats.chat_create(project=project, user=alice, contestants=[{"source": "a/b"}])
+    of = {"project": project, "user": alice, "saved": saved, "chat": chat}
+    with pytest.raises(ValidationError), transaction.atomic():
+        send(of, "x" * (most + 1))
+    send(of, "x" * most)
