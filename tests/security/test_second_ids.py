@@ -88,7 +88,6 @@ SENT = [
     Sent("POST", EACH + "vote-rounds", {"name": "v", "runs": ["{played}", "{run}"]}),
     Sent("POST", EACH + "runs/batch", {"act": "archive", "runs": ["{run}"]}),
     Sent("POST", EACH + "models", {"name": "kept", "kind": "run", "checkpoint": "{checkpoint}"}),
-    Sent("GET", API + "runs/<uuidstr:run_id>/axes", {"beside": "{run}"}),
     Sent("POST", EACH + "chats", {"contestants": [{"source": "checkpoint:{checkpoint}"}]}),
     *(Sent("GET", EACH + f"rollouts{tail}", {"run": "{run}"}) for tail in ("", "/spread", "/save")),
     Sent("POST", API + "chats/<uuidstr:chat_id>/again", {"answer": "{answer}"}),
@@ -97,8 +96,8 @@ SENT = [
     Sent("POST", "tokens/", {"name": "t", "role": "viewer", "days": "7", "project": "{project}"}),
     Sent("POST", API + "notifications/read", {"ids": ["{notification}"]}),
 ]
-OUTSIDE = {("POST", "/api/v1/projects/{}/datasets/fetch")}
-"""Operations whose ids are not ours, but Hugging Face's."""
+OUTSIDE = {("POST", "/api/v1/projects/{}/datasets/fetch"), ("GET", "/api/v1/runs/{}/axes")}
+"""Operations whose ids are not ours, but Hugging Face's, or that tests/webapp/api/test_run_axes.py sends them."""
 KEPT = (Run, Checkpoint, Dataset, RewardSpec, RegisteredModel, Chat, Notification)
 """What must be as it was in the other project."""
 _RANDOM = re.compile(

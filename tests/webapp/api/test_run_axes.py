@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
+from webapp.people.teams.models import Membership, Project, Team
 from webapp.runs.metrics.models import MetricPoint
 from webapp.runs.models import Run
 from webapp.runs.records import selectors
@@ -66,6 +67,17 @@ def test_rewards_compare_where_both_were_made_in_the_same_way(trained: Any, clie
     rita = client_for(rita)
     found = [rita.get(address(run, each.pk)).json()["same_rewards"] for each in (same, other, foreign)]
     assert found == [True, False, False]
+
+
+def test_a_run_of_another_project_is_not_compared(trained: Any, client_for: Any, alice: Any) -> None:
+    """Although she may see both."""
+    team = Team.objects.create(name="Faraway")
+    Membership.objects.create(team=team, user=alice, role="owner")
+    far = trained(name="far", project=Project.objects.create(team=team, name="Beyond", slug="beyond"))
+    near, other = trained(name="a"), trained(name="b")
+    client = client_for(alice)
+    assert client.get(address(near, other.pk)).status_code == client.get(address(far)).status_code == 200
+    assert client.get(address(near, far.pk)).status_code == client.get(address(far, near.pk)).status_code == 404
 
 
 def test_long_axes_are_thinned_and_keep_their_ends(make_run: Any) -> None:
