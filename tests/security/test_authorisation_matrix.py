@@ -377,7 +377,10 @@ def _end(objects: dict[str, Any]) -> None:
     Dataset.objects.update(state="rejected")
     RolloutSet.objects.update(state="ready")
     Checkpoint.objects.update(final=True)
-    model = RegisteredModel.objects.get(pk=objects["models"])
+    RegisteredModel.objects.update(kind="run", checkpoint=objects["checkpoints"])
+    model = RegisteredModel.objects.select_related("checkpoint").get()
+    assert model.folder is not None
+    model.folder.mkdir(parents=True, exist_ok=True)
     ModelPush.objects.create(model=model, hub="hub", repository="team/small", state="failed")
 
 
