@@ -66,6 +66,17 @@ test("a lost line comes back after a pause, from the newest seq", () => {
   live.stop();
 });
 
+test("a line that works forgets how often it was lost before", () => {
+  const { live, seen, pass, last } = setUp();
+  for (let lost = 1; lost <= 8; lost += 1) {
+    last().onmessage({ data: '{"type":"beat"}' });
+    last().onclose({ code: 1006 });
+    pass(1000); // the first pause is at most half a second
+    assert.equal(seen.sockets.length, lost + 1);
+  }
+  live.stop();
+});
+
 test("silence is shown as stale, and a dead line is opened again", () => {
   const { live, seen, pass, last } = setUp();
   last().onmessage({ data: '{"type":"beat"}' });

@@ -57,18 +57,6 @@ def _revocations() -> set[tuple[str, str]]:
     return set(AuditEntry.objects.filter(action="token_revoked").values_list("username", "subject"))
 
 
-def test_a_session_from_before_a_deactivation_stays_over(
-    alice: User, bob: User, rita: User, client_for: Clients
-) -> None:
-    before, another = client_for(bob), client_for(rita)
-    assert before.get("/tokens/").status_code == another.get("/tokens/").status_code == 200
-    for active in (False, True):
-        person_set_active(user=bob, active=active, by=alice)
-        assert before.get("/tokens/").status_code == 302, "he logs in again"
-        assert client_for(bob).get("/tokens/").status_code == (200 if active else 302)
-    assert another.get("/tokens/").status_code == 200
-
-
 # --- What ends them ---------------------------------------------------------------------------------------------------
 def test_who_is_let_in_again_has_no_token_left(alice: User, bob: User, client_for: Clients) -> None:
     text, own = _text(bob), _text(alice, "hers")
