@@ -23,6 +23,7 @@ from webapp.environments.services import environment_launch
 from webapp.evaluation.sharing import services as sharing
 from webapp.foreign.figure_files import metrics_order
 from webapp.foreign.importing import import_create
+from webapp.launch.findings import YamlProblem, config_from_text
 from webapp.people.notifications.channels import channel_create
 from webapp.people.teams import tokens
 from webapp.people.teams.models import Project, User
@@ -184,3 +185,11 @@ def test_a_text_may_be_as_long_as_its_limit(
     with pytest.raises(ValidationError), transaction.atomic():
         send(of, "x" * (most + 1))
     send(of, "x" * most)
+
+
+def test_a_config_may_have_64_kb_and_not_a_byte_more() -> None:
+    text = "kind: sft\n# "
+    whole = text + "字" * ((65_536 - len(text)) // 3)
+    assert config_from_text(whole + "x" * (65_536 - len(whole.encode()))).kind == "sft"
+    with pytest.raises(YamlProblem, match="at most 64 KB"):
+        config_from_text(whole + "x" * (65_537 - len(whole.encode())))

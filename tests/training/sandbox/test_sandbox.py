@@ -17,6 +17,7 @@ import pytest
 
 from tests.training.sandbox.hostile import BARE, BURNS, ENDS, OTHER_ABI, code
 from training.sandbox import confinement, process
+from training.sandbox import pool as pool_module
 from training.sandbox.modules import ALLOWED
 from training.sandbox.pool import WORKERS_PER_CODE, Pool
 from training.sandbox.problems import SENTENCES, Problem, SandboxProblem, problem_from
@@ -267,3 +268,13 @@ def test_every_kind_has_a_sentence_and_nothing_else_has_one() -> None:
     assert all("{text}" in text or "{" not in text for text in SENTENCES.values())
     assert problem_from(json.loads('{"kind": "made up", "text": "x"}')) == Problem("output")
     assert str(Problem("time", "2", 7)) == "It ran longer than its limit of 2 s; it may loop. (line 7)"
+
+
+def test_the_pool_keeps_as_many_idle_workers_as_its_limit_and_ends_the_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool_module, "MAX_IDLE", 2)
+    pool, ended = Pool(), []
+    for number in range(3):
+        pool.call(f"def reward(episode):\n    return {number}.0", LIMITS, EPISODE)
+        ended.append([key[0][-3:] for key, worker in pool._idle.values() if worker.alive])
+    pool.close()
+    assert ended == [["0.0"], ["0.0", "1.0"], ["1.0", "2.0"]]

@@ -271,6 +271,19 @@ def test_only_an_editor_is_offered_to_read_a_file_differently(
     assert offered not in client_for(rita).get(page).content.decode()
 
 
+@pytest.mark.parametrize("key", ["turns", "tools", "categories"])
+def test_twelve_values_have_a_bar_each(key: str) -> None:
+    counts = {str(number): 14 - number for number in range(1, 14)}
+    twelve = {name: count for name, count in counts.items() if name != "13"}
+
+    def labels(found: dict[str, int]) -> list[str]:
+        return next([bar.label for bar in plot.bars] for plot in plots_of({key: found}, 91, 0) if plot.key == key)
+
+    assert labels(twelve) == [str(number) for number in range(1, 13)]
+    ranges = [f"{first}–{first + 1}" for first in range(1, 14, 2)]
+    assert labels(counts) == ([*twelve, "1 others"] if key == "categories" else ranges)
+
+
 def test_many_numbers_of_turns_share_at_most_twelve_bars() -> None:
     turns = {str(number): number for number in range(1, 14)}
     (plot,) = (plot for plot in plots_of({"turns": turns}, 91, 0) if plot.key == "turns")
