@@ -21,6 +21,7 @@ from webapp.endpoints.services import endpoint_create
 from webapp.environments.orders import order_create
 from webapp.environments.services import environment_launch
 from webapp.evaluation.sharing import services as sharing
+from webapp.evaluation.suites.services import suite_create
 from webapp.foreign.figure_files import metrics_order
 from webapp.foreign.importing import import_create
 from webapp.launch.findings import YamlProblem, config_from_text
@@ -193,3 +194,12 @@ def test_a_config_may_have_64_kb_and_not_a_byte_more() -> None:
     assert config_from_text(whole + "x" * (65_536 - len(whole.encode()))).kind == "sft"
     with pytest.raises(YamlProblem, match="at most 64 KB"):
         config_from_text(whole + "x" * (65_537 - len(whole.encode())))
+
+
+def test_a_suite_has_twelve_parts(project: Project, alice: User, make_dataset: Any) -> None:
+    config = {"data": {"train": make_dataset().reference}, "environment": {"name": "none"}}
+    parts = [{"title": f"part {number}", "weight": 1.0, "config": config} for number in range(13)]
+    for wrong in ([], parts):
+        with pytest.raises(ValidationError, match="1 to 12 parts"):
+            suite_create(project=project, user=alice, name="exam", parts=wrong)
+    assert len(suite_create(project=project, user=alice, name="exam", parts=parts[:12]).parts) == 12

@@ -167,6 +167,18 @@ def test_cases_expect_the_reward_that_was_given(
     assert twice.status_code == 422 and RewardCase.objects.count() == 3  # all or none
 
 
+@pytest.mark.parametrize(("most", "status", "count"), [(2, 422, 0), (3, 302, 3)])
+def test_as_many_rollouts_as_the_limit_become_cases(
+    most: int, status: int, count: int, played: Played, bob: User, client_for: ClientFor, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr("webapp.reading.inspector.saving.CASES_MOST", most)
+    client, query = client_for(bob), "outcome=failed&outcome=excluded"
+    offered = client.get(f"/api/v1/runs/{played.run.pk}/rollouts/save?{query}").json()["items"]
+    assert bool(next(item for item in offered if item["kind"] == "cases")["problem"]) is (status == 422)
+    answer = save(client, played.run, query, kind="cases", name="odd")
+    assert (answer.status_code, RewardCase.objects.count()) == (status, count)
+
+
 def test_what_cannot_be_saved_is_reported(
     played: Played, bob: User, client_for: ClientFor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
