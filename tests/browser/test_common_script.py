@@ -1,0 +1,51 @@
+"""What the script of every page does: a form is sent once at a time, and short messages go by themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from webapp.people.teams.models import User
+
+pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True), pytest.mark.timeout(120)]
+FORM = """() => {
+  const form = document.body.appendChild(Object.assign(document.createElement("form"), { method: "post" }));
+  window.sends = () => form.dispatchEvent(new SubmitEvent("submit", { bubbles: true, cancelable: true }));
+}"""
+
+
+@pytest.fixture
+def page(page_for: Callable[..., Any], bob: User) -> Any:
+    """The front page, whose clock the test moves."""
+    page = page_for(bob)
+    page.clock.install()
+    page.goto("/")
+    page.wait_for_function("document.querySelector('time[data-ago]') || document.readyState === 'complete'")
+    return page
+
+
+def test_a_form_is_sent_once_and_again_after_four_seconds(page: Any) -> None:
+    page.evaluate(FORM)
+    assert [page.evaluate("sends()") for _click in range(3)] == [True, False, False]
+    page.clock.fast_forward(3_900)
+    assert not page.evaluate("sends()")
+    page.clock.fast_forward(200)
+    assert page.evaluate("sends()"), "a file was downloaded, or the answer never came"
+
+
+def test_messages_go_after_six_seconds_and_errors_stay(page: Any) -> None:
+    source = page.locator('script[src*="js/app"]').get_attribute("src")
+    page.evaluate(f"async () => {{ window.toast = (await import({source!r})).toast; }}")
+    for kind in ("info", "error", "success"):
+        page.evaluate(f"toast({kind!r}, {kind!r})")
+    texts = page.locator("#toasts .notice p")
+    assert texts.all_inner_texts() == ["info", "error", "success"]
+    page.clock.fast_forward(6_000)
+    assert texts.all_inner_texts() == ["error"]
+    for number in range(5):
+        page.evaluate(f"toast('more {number}', 'error')")
+    assert texts.all_inner_texts() == [f"more {number}" for number in range(1, 5)], "four at most, the newest"
+    page.locator("#toasts button").first.click()
+    assert texts.count() == 3
