@@ -85,6 +85,30 @@ test("the log writes each line once, after those that the server wrote", () => {
   assert.equal(texts().at(-1), "2026-01-01 00:00:06  error a[U+202E]b");
 });
 
+test("the log follows its end until a reader scrolls up, and again when they ask for it", () => {
+  /** @type {Record<string, () => void>} */
+  const heard = {};
+  const listening = (/** @type {string} */ who) => ({
+    addEventListener: (/** @type {string} */ what, /** @type {() => void} */ work) => (heard[`${who} ${what}`] = work),
+  });
+  const box = Object.assign(new Node(), listening("box"), { scrollHeight: 500, clientHeight: 100, scrollTop: 0 });
+  const follow = { checked: true, ...listening("follow") };
+  const log = new Log(/** @type {any} */ (box), /** @type {any} */ (follow));
+  log.update([line(1)]);
+  assert.equal(box.scrollTop, 500);
+  box.scrollTop = 371; // 29 from the end: a line more or less is no wish
+  heard["box scroll"]();
+  assert.equal(follow.checked, true);
+  box.scrollTop = 370;
+  heard["box scroll"]();
+  assert.equal(follow.checked, false);
+  log.update([line(2)]);
+  assert.equal(box.scrollTop, 370);
+  follow.checked = true;
+  heard["follow change"]();
+  assert.equal(box.scrollTop, 500);
+});
+
 test("new events come on top of the table, each once", () => {
   const body = new Node();
   body.dataset.seq = "1";
