@@ -138,7 +138,6 @@ class Connection:
                     time.sleep(max(PAUSES_S[0], exc.wait_s))
             except Unreachable as exc:
                 _pause(exc, pauses)
-            _rewind(options.get("files"))
 
     def rows(self, path: str, **query: Any) -> list[Json]:
         """The rows of a list that comes whole, or of the first page of one that does not."""
@@ -224,9 +223,3 @@ def _pause(failure: Unreachable | Refused, pauses: list[float]) -> None:
     if not pauses or (isinstance(failure, Refused) and failure.status != UNAVAILABLE):
         raise failure
     time.sleep(max(pauses.pop(0), getattr(failure, "wait_s", 0.0)))
-
-
-def _rewind(files: Any) -> None:
-    """Have files read from their beginning again; given as httpx takes them, each with its name."""
-    for _field, (_name, file) in files.items() if isinstance(files, dict) else files or ():
-        file.seek(0)

@@ -10,10 +10,10 @@ import pytest
 from tests.training.algorithms.conftest import MakeJob
 from tests.training.helpers import of_type
 from tests.training.rollout.templates import HEADER, text_of, tokenizer_for
-from training.algorithms.base import IGNORED
 from training.algorithms.dpo import encode_pairs
 from training.algorithms.lessons import Encoded, encode_rows, remarks_of
 from training.algorithms.sft import run_sft
+from training.data.learned import IGNORED
 from training.data.schema import Row, row_from_dict
 from training.errors import DataError, TemplateError
 from training.rollout.templates import use_training_template

@@ -15,11 +15,11 @@ from tests.training.algorithms.test_kept_rows import watch_gradients
 from tests.training.helpers import TailedEngine, job_config, of_type
 from tests.training.policy.families import tiny_model
 from training.algorithms import kept_rows
-from training.algorithms.base import IGNORED
 from training.algorithms.grpo import run_grpo, run_ppo, run_rloo
 from training.algorithms.kept_rows import KeptRowsTrainer
 from training.algorithms.micro_batches import Packed, dealt_by_length, in_micro_batches
 from training.algorithms.updates import UpdateFigures
+from training.data.learned import IGNORED
 from training.rewards.base import Episode, Score
 
 LENGTHS = [40, 3, 9, 3]

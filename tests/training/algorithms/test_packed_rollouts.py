@@ -15,9 +15,9 @@ from tests.training.algorithms.test_micro_batches import LENGTHS, LOSSES, OTHERS
 from tests.training.helpers import TailedEngine, job_config
 from tests.training.policy.families import FAMILIES, tiny_model
 from training.algorithms import kept_rows, loading
-from training.algorithms.base import IGNORED
 from training.algorithms.grpo import run_grpo, run_ppo
 from training.algorithms.micro_batches import PROBE, WINDOW, Joined, dealt_by_length, in_micro_batches, require_apart
+from training.data.learned import IGNORED
 from training.errors import ConfigError, ModelError
 from training.model_check import check_model_folder
 from training.policy import attention

@@ -8,9 +8,8 @@ import pytest
 
 from tests.training.algorithms.test_lessons import ASKS, STOCK, calling, saying
 from tests.training.rollout.templates import text_of, tokenizer_for
-from training.algorithms.base import IGNORED
 from training.algorithms.lessons import encode_rows, render_rows, spelled
-from training.data.learned import RenderedRow, why_words
+from training.data.learned import IGNORED, RenderedRow, why_words
 from training.data.schema import row_from_dict
 
 SAID = {"role": "assistant", "content": "Four."}

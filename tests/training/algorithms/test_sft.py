@@ -13,10 +13,10 @@ from envs.wire import Message
 from tests.training.algorithms.conftest import MakeJob
 from tests.training.algorithms.test_resume import stop_after
 from tests.training.helpers import demonstration_rows, of_type
-from training.algorithms.base import IGNORED
 from training.algorithms.lessons import encode_rows
 from training.algorithms.micro_batches import PackingCollator, packed_rows
 from training.algorithms.sft import run_sft
+from training.data.learned import IGNORED
 from training.data.schema import Row, row_from_dict
 from training.errors import ConfigError, DataError, StopRequested, TemplateError
 from training.model_check import check_model_folder

@@ -13,10 +13,10 @@ import pytest
 import trl
 
 from tests.training.data.test_nothing_lost import turns_of
-from training.algorithms.base import IGNORED
 from training.algorithms.lessons import Encoded, encode_rows
 from training.data.checking.check import check_file
 from training.data.checking.report import Report
+from training.data.learned import IGNORED
 from training.data.options import ReadOptions
 from training.data.reader import load_rows
 from training.rollout.templates import use_training_template
