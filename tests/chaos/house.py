@@ -33,7 +33,7 @@ from webapp.people.teams.models import Membership, Project, Role, Team, User
 from webapp.runs.models import Run
 from webapp.runs.states import TERMINAL
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 class House:

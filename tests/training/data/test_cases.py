@@ -21,7 +21,7 @@ from training.data.options import ReadOptions
 from training.data.reader import load_rows
 from training.rollout.templates import use_training_template
 
-CASES = Path(__file__).parents[4] / "shared" / "cases"
+CASES = Path(__file__).resolve().parents[4] / "shared" / "cases"
 TEMPLATES = Path(trl.__file__).parent / "chat_templates"
 pytestmark = pytest.mark.skipif(not CASES.is_dir(), reason=f"needs the cases in {CASES}")
 Value = dict[str, Any]

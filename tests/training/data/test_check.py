@@ -22,7 +22,7 @@ from training.errors import DataError
 from .hostile import GOOD, corpus, row
 
 CORPUS = corpus()
-SEED_DATA = Path(__file__).parents[4] / "shared" / "data"
+SEED_DATA = Path(__file__).resolve().parents[4] / "shared" / "data"
 needs_seed_data = pytest.mark.skipif(not SEED_DATA.is_dir(), reason=f"the real data of the seeds is not at {SEED_DATA}")
 
 

@@ -232,5 +232,5 @@ def test_wrong_words_end_with_a_sentence(
 def test_the_page_of_datasets_is_current() -> None:
     from training.data.reference import reference
 
-    page = Path(__file__).parents[3] / "docs" / "data.md"
+    page = Path(__file__).resolve().parents[3] / "docs" / "data.md"
     assert page.read_text(encoding="utf-8") == reference()

@@ -18,7 +18,7 @@ from training.dialects import json_calls
 from training.imports.read import import_files
 from training.rollout.endpoint import message_of, turn_of
 
-CASES = Path(__file__).parents[4] / "shared" / "cases"
+CASES = Path(__file__).resolve().parents[4] / "shared" / "cases"
 pytestmark = pytest.mark.skipif(not CASES.is_dir(), reason="the shared cases are not here")
 USED = {"prompt_tokens": 5, "completion_tokens": 2}
 

@@ -15,7 +15,7 @@ from training.data.schema import row_from_dict
 from training.dialects import ANYONE, DIALECTS
 from training.rollout.tokens import ChatTemplate
 
-CASES = Path(__file__).parents[4] / "shared" / "cases"
+CASES = Path(__file__).resolve().parents[4] / "shared" / "cases"
 pytestmark = pytest.mark.skipif(not CASES.is_dir(), reason="the shared cases are not here")
 STOCK = {
     "type": "function",

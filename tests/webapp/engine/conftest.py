@@ -22,7 +22,7 @@ from webapp.engine.supervisor import supervise
 from webapp.runs.models import Run
 from webapp.runs.states import RunState
 
-STUB = Path(__file__).parents[2] / "chaos" / "stub_trainer.py"
+STUB = Path(__file__).resolve().parents[2] / "chaos" / "stub_trainer.py"
 
 
 @pytest.fixture(autouse=True)
