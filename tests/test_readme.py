@@ -6,13 +6,13 @@ import json
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.processes import port_is_free, wait_for_http
 from tests.test_docs import STANDALONE
 from training.journal import JOURNAL_NAME, Metrics, RunFinished, read_events
 from webapp.runs.metrics.models import MetricPoint
@@ -42,8 +42,12 @@ def test_training_without_the_web_and_import(
             env = child_env(PYTHONPATH=str(folder))
             env.pop("TILTYARD_OUTBOUND_ALLOW", None)  # it is not set at a command line; the suite has its own
             if argv[-1] == "&":
-                servers.append(subprocess.Popen(argv[:-1], cwd=folder, env=env))
-                time.sleep(10)
+                port = argv[argv.index("--port") + 1]
+                assert port_is_free(int(port)), f"another server has the README's port {port}"
+                log = folder / "server.log"
+                with log.open("wb") as file:
+                    servers.append(subprocess.Popen(argv[:-1], cwd=folder, env=env, stdout=file, stderr=file))
+                wait_for_http(f"http://127.0.0.1:{port}/health", servers[-1], log)
                 continue
             done = subprocess.run(argv, cwd=folder, env=env, capture_output=True, text=True, timeout=600)
             assert done.returncode == 0, (command, done.stdout[-1500:], done.stderr[-1500:])
