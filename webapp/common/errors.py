@@ -63,7 +63,8 @@ def outage(exc: BaseException | None) -> tuple[int, str] | None:
 
 def log_outage(status: int, request: str, exc: BaseException | None) -> None:
     """A line for the operator: the answer names no cause."""
-    logger.warning("%s is answered with %d: %s: %s", request, status, type(exc).__name__, str(exc).partition("\n")[0])
+    line = request.encode("unicode_escape").decode("ascii")  # an address may hold a line break
+    logger.warning("%s is answered with %d: %s: %s", line, status, type(exc).__name__, str(exc).partition("\n")[0])
 
 
 def server_error(request: HttpRequest, exc: BaseException | None = None) -> HttpResponse:

@@ -18,6 +18,7 @@ from django.db import OperationalError
 
 from tests.processes import ROOT, running, wait_for_http
 from training.config import METHODS
+from webapp.common.errors import log_outage
 from webapp.common.host import free_port
 from webapp.ops import demo as following
 from webapp.ops.console import Console, UpOptions
@@ -53,6 +54,11 @@ def test_a_database_that_is_away_is_reported(orphan: tuple[str, Path], path: str
         assert "The database does not answer" in text and "Traceback" not in text
     causes = [line for line in log.read_text().splitlines() if f"GET {path} is answered with 503: " in line]
     assert causes and all("Error: " in line or "Timeout: " in line for line in causes), "the log names the cause"
+
+
+def test_an_address_writes_no_lines_of_its_own_into_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    log_outage(503, "GET /p/a\nERROR all is lost/", OperationalError("gone\nand more"))
+    assert caplog.messages == ["GET /p/a\\nERROR all is lost/ is answered with 503: OperationalError: gone"]
 
 
 def start(**env: str) -> subprocess.CompletedProcess[str]:
