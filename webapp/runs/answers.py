@@ -33,8 +33,8 @@ Text = Annotated[str | None, BeforeValidator(lambda text: text[:CONTENT_MAX] if 
 """A text that is no longer than a screen needs; ``null`` for none."""
 
 
-def _said(text: Callable[[], T], otherwise: T) -> T:
-    """What a record says, or ``otherwise`` of one whose parts are not those of this version."""
+def _words_or(text: Callable[[], T], otherwise: T) -> T:
+    """The words of a record, or ``otherwise`` of one whose parts are not those of this version, which is logged."""
     try:
         return text()
     except (LookupError, TypeError, ValueError, AttributeError) as error:
@@ -82,7 +82,7 @@ class FrameRun(RunView):
     @property
     def reports(self) -> list[tuple[str, str]]:
         """The lines of the page's notice."""
-        return _said(lambda: report_lines(self.health, self.error), [])
+        return _words_or(lambda: report_lines(self.health, self.error), [])
 
     @computed_field(description="`error` in the reader's language: code, boundary, title, hint, detail")  # type: ignore[prop-decorator]
     @property
@@ -94,7 +94,7 @@ class FrameRun(RunView):
     @property
     def waits_for(self) -> str:
         """The reason of a wait."""
-        return _said(lambda: held_reason(self.held), "")
+        return _words_or(lambda: held_reason(self.held), "")
 
 
 class RunState(RunView):
@@ -234,7 +234,7 @@ class Event(Answer):
         """What happened, without its time and kind."""
         if self.kind not in COURSE_KINDS:
             return None
-        return _said(lambda: event_words({"kind": self.kind, "payload": self.payload, "attempt": self.attempt}), "")
+        return _words_or(lambda: event_words({"kind": self.kind, "payload": self.payload, "attempt": self.attempt}), "")
 
 
 class Events(Answer):
