@@ -96,7 +96,14 @@ def test_a_person_talks_with_a_model(
     assert page.locator(".chat-turn").count() == 1
     page.click("text=Earlier versions (1)")
     _shot(page, "edited")
-    # Kept as a row.
+    # A case of a reward has a total, between two figures; a row of a dataset has none.
+    assert not page.is_visible("#keep-total")
+    page.select_option("#keep-kind", "case")
+    assert page.is_visible("#keep-total")
+    page.click("#keep-button")
+    page.wait_for_selector("#keep-note[data-kind=error]")
+    page.select_option("#keep-kind", "row")
+    assert not page.is_visible("#keep-total")
     page.fill("#keep-name", "talks")
     page.click("#keep-button")
     page.wait_for_selector("#keep-note[data-kind=success]")

@@ -197,6 +197,40 @@ def test_reading_a_transcript_and_sending_its_address(tab: Any, trainer: Trainer
     assert tab.problems == []
 
 
+def test_a_step_whose_answer_was_lost_is_asked_for_again(
+    trainer: Trainer, page_for: Callable[..., Any], bob: User
+) -> None:
+    lines: list[Any] = []
+    lost: list[str] = []
+
+    def follow(line: Any) -> None:
+        server = line.connect_to_server()
+
+        def pass_on(frame: str) -> None:
+            if len(lines) == 1 and '"type": "step"' in frame.replace('":"', '": "'):
+                lost.append(frame)
+            else:
+                line.send(frame)
+
+        server.on_message(pass_on)
+        lines.append(line)
+
+    page = page_for(bob)
+    page.route_web_socket("**/ws/**", follow)
+    run = Run.objects.select_related("project").get(pk=trainer.lease.run_id)
+    page.goto(f"/p/{run.project.slug}/runs/{run.pk}/?tab=rollouts&step=1")
+    _wait(page, "#step-summary", "Loading")
+    page.wait_for_timeout(500)
+    assert lost and "Loading" in page.inner_text("#step-summary")
+    lines[0].close()
+    _wait(page, "#step-summary", "1 solved")
+    page.fill("#step-input", "0")
+    page.press("#step-input", "Enter")
+    _wait(page, "#step-summary", "No rollouts in this step")  # and not that it still loads
+    page.goto(f"/p/{run.project.slug}/runs/{run.pk}/?tab=rollouts&step=1&rollout={run.pk}")  # an id of something else
+    _wait(page, "#transcript", "This step has no such rollout.")
+
+
 def test_stopping_asks_first(tab: Any, trainer: Trainer) -> None:
     tab.click("button[data-action=stop]")
     tab.click("text=Keep it running")

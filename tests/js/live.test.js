@@ -7,7 +7,7 @@ import { DEAD_MS, Live, PAUSE_MAX_MS, pauseMs, STALE_MS } from "../../static/js/
 function setUp(seq = 0) {
   mock.timers.enable({ apis: ["setTimeout", "setInterval"] });
   /** @type {any} */
-  const seen = { sockets: [], frames: [], status: "", now: 0, seq };
+  const seen = { sockets: [], frames: [], status: "", now: 0, seq, lines: 0 };
   const live = new Live({
     url: "ws://x/ws/runs/1/",
     least: 2,
@@ -15,6 +15,7 @@ function setUp(seq = 0) {
     seq: () => seen.seq,
     onFrame: (frame) => seen.frames.push(frame),
     onStatus: (status) => (seen.status = status),
+    onLine: () => (seen.lines += 1),
     now: () => seen.now,
     random: () => 0.5,
     open: (url) => {
@@ -143,4 +144,14 @@ test("pauses grow, are spread, and have a cap", () => {
   assert.ok(pauseMs(0, 0) < pauseMs(3, 0));
   assert.ok(pauseMs(2, 0) < pauseMs(2, 1));
   assert.equal(pauseMs(50, 1), PAUSE_MAX_MS);
+});
+
+test("every new line is announced, also one that takes the place of a line that died in silence", () => {
+  const { live, seen, pass, last } = setUp();
+  assert.equal(seen.lines, 1);
+  last().onmessage({ data: '{"type":"snapshot","seq":3}' });
+  pass(DEAD_MS + PAUSE_MAX_MS); // the status is "stale" all along, never "reconnecting"
+  assert.equal(seen.sockets.length, 2);
+  assert.equal(seen.lines, 2);
+  live.stop();
 });

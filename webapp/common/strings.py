@@ -220,6 +220,7 @@ def _rollout_strings() -> dict[str, str]:
         "excluded_because": _("Excluded from its group's baseline: {message}"),
         "waiting_turn": _("waiting for the next turn"),
         "no_rollouts": _("No rollouts in this step yet."),
+        "no_rollout": _("This step has no such rollout."),
         "flight.waiting": _("waiting to begin"),
         "flight.begins": _("waits for its environment to begin"),
         "flight.writes": _("the model writes"),

@@ -23,6 +23,7 @@ const SLOW = new Set([4429, 1013]);
  * @property {() => number} seq
  * @property {(frame: Record<string, any>) => void} onFrame
  * @property {(status: Status, silentMs: number) => void} onStatus
+ * @property {() => void} [onLine] a new line begins: requests on the one before will not be answered
  * @property {(url: string) => any} [open]
  * @property {() => number} [now]
  * @property {() => number} [random]
@@ -81,6 +82,7 @@ export class Live {
     const socket = this.open(`${this.options.url}?${from}${language}`);
     this.socket = socket;
     this.openedAt = this.now();
+    this.options.onLine?.();
     socket.onmessage = (/** @type {{data: string}} */ event) => this.socket === socket && this.receive(event.data);
     socket.onclose = (/** @type {{code: number}} */ event) => this.socket === socket && this.closed(event.code);
   }

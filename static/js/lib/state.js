@@ -74,8 +74,10 @@ export function applyFrame(state, frame) {
   for (const row of frame.events || []) if (insert(state.events, row, (r) => r.seq)) changed.add("events");
   for (const row of frame.checkpoints || [])
     if (insert(state.checkpoints, row, (r) => r.seq)) changed.add("checkpoints");
-  if (frame.type === "step") state.whole.add(frame.step);
-  else if (frame.type !== "beat" && frame.type !== "curves" && typeof frame.seq === "number")
+  if (frame.type === "step") {
+    state.whole.add(frame.step);
+    changed.add("rollouts"); // also of a step that has none: that is what is known now
+  } else if (frame.type !== "beat" && frame.type !== "curves" && typeof frame.seq === "number")
     state.seq = Math.max(state.seq, frame.seq);
   if (state.events.length > EVENTS_KEPT) state.events.splice(0, state.events.length - EVENTS_KEPT);
   if (frame.type === "snapshot") changed.add("snapshot");

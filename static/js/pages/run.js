@@ -76,9 +76,11 @@ const live = new Live({
     if (frame.type === "snapshot") begin(frame);
     draw();
   },
-  onStatus: (status, silentMs) => {
-    if (status === "reconnecting") lost();
-    drawLive(status, silentMs, terminal.has(state.run?.state));
+  onStatus: (status, silentMs) => drawLive(status, silentMs, terminal.has(state.run?.state)),
+  onLine: () => {
+    curves.forget();
+    reader?.forget();
+    for (const part of ["points", "rollouts"]) dirty.add(part); // its first frame draws them, and they ask again
   },
 });
 
@@ -89,12 +91,6 @@ const live = new Live({
 function hasEvaluation(frame) {
   const kinds = (frame.events || []).map((/** @type {{kind: string}} */ event) => event.kind);
   return kinds.includes("held_out_evaluated") || kinds.includes("tasks_held_out");
-}
-
-/** Questions on the old line will not be answered. */
-function lost() {
-  curves.forget();
-  reader?.forget();
 }
 
 /**

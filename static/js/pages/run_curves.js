@@ -67,7 +67,7 @@ export class CurvePanel {
     });
   }
 
-  /** The line was lost, or begins again: what was asked for on it may be asked for again. */
+  /** A line or its state begins again: what was asked for on it may be asked for again. */
   forget() {
     this.asked.clear();
   }

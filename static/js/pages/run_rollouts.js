@@ -50,7 +50,7 @@ export class RolloutPanel {
     if (frame.type === "snapshot" || frame.step === this.asked) this.asked = -1;
   }
 
-  /** The line was lost: what was asked for on it may be asked for again. */
+  /** A new line begins: what was asked for on the one before may be asked for again. */
   forget() {
     this.asked = -1;
   }
@@ -158,12 +158,20 @@ export class RolloutPanel {
   }
 
   /**
+   * Whether all rollouts of a step are known, also if it has none; before the first step there are none.
+   * @param {number | null} step
+   */
+  isWhole(step) {
+    return step === null || this.options.state.whole.has(step);
+  }
+
+  /**
    * @param {Row[]} rows
    * @param {number | null} step
    */
   summary(rows, step) {
     const parts = stepCounts(rows, this.options.page.outcomes).map(([word, count]) => `${count} ${t(word)}`);
-    const none = this.asked === step && step !== null ? t("loading") : t("no_rollouts");
+    const none = this.isWhole(step) ? t("no_rollouts") : t("loading");
     setText($("step-summary"), parts.length ? parts.join(" · ") : none);
   }
 
@@ -174,7 +182,8 @@ export class RolloutPanel {
     const link = $("reader-page");
     link.hidden = !view.rollout;
     if (!row) {
-      this.transcript.say(view.rollout ? t("loading") : t("choose_rollout"));
+      const unknown = this.isWhole(this.step()) ? t("no_rollout") : t("loading");
+      this.transcript.say(view.rollout ? unknown : t("choose_rollout"));
       return;
     }
     setAttr(link, "href", `${page.urls.rollout}${row.id}/`);
@@ -183,7 +192,7 @@ export class RolloutPanel {
     setText($("reader-title"), `${row.step}.${row.group}.${row.policy ? plain(row.policy) : row.index} · ${figures}`);
     setAttr($("reader-title"), "title", plain(row.task || "").slice(0, 500));
     const turns = state.turns.get(row.id);
-    if (!turns && this.asked === row.step) this.transcript.say(t("loading"));
+    if (!turns && !this.isWhole(row.step)) this.transcript.say(t("loading"));
     else this.transcript.show(row, turns || []);
   }
 }
