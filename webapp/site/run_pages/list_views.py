@@ -25,6 +25,8 @@ from training.config import METHODS
 from webapp.common.pages import errors_by_field, page_number, url_or_none
 from webapp.common.serving import CsvResponse, csv_lines
 from webapp.common.text import translated
+from webapp.datasets.models import DatasetState
+from webapp.datasets.selectors import datasets_of
 from webapp.launch.background import CHECKING, preparation_lines
 from webapp.people.teams.access import project_for
 from webapp.people.teams.models import Project, Role, User
@@ -66,6 +68,7 @@ def run_list_page(request: HttpRequest, slug: str) -> HttpResponse:
     trends, number = any(head.key == "trend" for head in shown), page_number(request.GET.get("page"))
     found = listing.run_list(project, filters, sort, number, PER_PAGE, user=user, trends=trends)
     preparations, around = preparation_lines(project), listing.around(project)
+    checked_now = [] if found.total else list(datasets_of(project).filter(state=DatasetState.CHECKING))
     context = {
         "project": project,
         "lines": table_rows(found.rows, shown, slug, get_token(request)),
@@ -77,9 +80,11 @@ def run_list_page(request: HttpRequest, slug: str) -> HttpResponse:
         "filtered": any(value for key, value in filters.items() if key != "archived"),
         "archived": around.archived,
         "refresh": any(_may_change(row.view) for row in found.rows)
-        or any(line.item.state == "open" for line in preparations),
+        or any(line.item.state == "open" for line in preparations)
+        or bool(checked_now),
         "new_url": url_or_none("run-new", slug),
         "preparations": preparations,
+        "checked_now": checked_now,
     }
     if not part:
         chosen = {head.key for head in shown}

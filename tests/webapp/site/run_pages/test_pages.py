@@ -16,6 +16,7 @@ from training.config import JobConfig
 from training.errors import ErrorInfo
 from webapp.common.storage import attempt_dir
 from webapp.common.words import STATE_REASONS
+from webapp.datasets.models import DatasetState
 from webapp.engine.services import run_stop
 from webapp.people.teams.models import Project, User
 from webapp.runs.metrics.models import MetricPoint
@@ -114,6 +115,22 @@ def test_the_list_filters_sorts_and_refreshes_only_while_something_runs(
     assert "alpha" not in client.get(url, {"state": "active"}).content.decode()
     nothing = client.get(url, {"q": "zzz", "sort": "password", "page": "-3", "state": "'"}).content.decode()
     assert "No run matches" in nothing
+
+
+def test_a_list_without_runs_names_the_data_that_is_being_checked(
+    client_for: Clients, make_dataset: Make, make_run: Make, project: Project, bob: User
+) -> None:
+    """The first page of the demo said "No runs yet" and stayed so while its data were made."""
+    client, url = client_for(bob), reverse("run-list", args=[project.slug])
+    make_dataset(name="ready")
+    assert "is being checked" not in client.get(url).content.decode()
+    data = make_dataset(name="tasks", state=DatasetState.CHECKING)
+    page = client.get(url).content.decode()
+    assert "Data is being checked:" in page and "live-tick" in page
+    assert f'href="{reverse("dataset-detail", args=[project.slug, data.pk])}">{data}</a>' in page
+    make_run(state=RunState.SUCCEEDED)
+    page = client.get(url).content.decode()
+    assert "is being checked" not in page and "live-tick" not in page
 
 
 def test_htmx_gets_the_table_alone_but_a_restored_page_whole(
