@@ -45,7 +45,7 @@ pure-tests: $(VENV)/.setup-test ## the tests that need no database and no browse
 	$(PY) -m pytest -q $(addprefix tests/training/,dialects exports rewards)
 
 default-tests: $(VENV)/.setup-test ## the default tests without ruff and types
-	$(PY) -m pytest -n 4 --dist loadfile --no-loadscope-reorder
+	OMP_NUM_THREADS=1 $(PY) -m pytest -n 4 --dist loadfile --no-loadscope-reorder
 
 test-slow: $(VENV)/.setup-test $(JS)/node_modules/.setup ## the tests that take minutes: chaos, long runs, recovery
 	$(PY) -m pytest -m "slow and not docker and not gpu"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import uuid
 from collections.abc import Callable
 from typing import Any
 
@@ -92,16 +93,39 @@ def test_over_hours_and_next_to_a_run_that_was_rewarded_in_another_way(trained: 
     page.wait_for_function(
         "() => document.querySelector('[data-chart=reward] .chart-plot').layout.xaxis.range[1] === 2500"
     )
+    legend = page.locator("#beside-legend li")
     for name in ("second", "third"):
         page.locator("#beside-menu summary").click()
         page.locator("#beside-list button", has_text=name).click()
-    expect(page.locator("#beside-legend li")).to_have_count(3)
-    expect(page.locator("#beside-legend li").nth(2)).to_contain_text("its rewards are not drawn")
+    expect(legend).to_have_count(3)
+    expect(legend.nth(2)).to_contain_text("its rewards are not drawn")
     page.wait_for_function(f"() => ({SHOWN})('reward').length === 2")
     assert page.url.count("with=") == 2 and f"{same.pk}.1" in page.url and f"{other.pk}.2" in page.url
-    page.locator("#beside-legend li").nth(1).get_by_role("button").click()
-    expect(page.locator("#beside-legend li")).to_have_count(2)
+    legend.nth(1).get_by_role("button").click()
+    expect(legend).to_have_count(2)
     assert f"{other.pk}.2" in page.url  # its colour stays its own
+
+
+def test_a_run_that_was_asked_for_during_an_outage_comes_after_it(trained: Any, page_for: Any, bob: Any) -> None:
+    """It was called gone for as long as the page was open, and curves whose answer was lost stayed away."""
+    run, same, gone = trained("first"), trained("second"), uuid.uuid4()
+    page = page_for(bob)
+    page.clock.install()
+    page.route("**/axes?*", lambda route: route.fulfill(status=503, json={"message": "away"}))
+    page.route(f"**/runs/{same.pk}/metrics?*", lambda route: route.abort())
+    open_run(page, run, f"?with={same.pk}.1&with={gone}.2")
+    legend = page.locator("#beside-legend li")
+    second, third = legend.nth(1), legend.nth(2)
+    expect(second).to_contain_text("Tiltyard does not answer.")
+    page.unroute("**/axes?*")
+    page.clock.fast_forward(31_000)
+    expect(second).to_contain_text("second")
+    expect(second).not_to_contain_text("does not answer")
+    expect(third).to_contain_text("This run is gone, or you may not see it.")
+    assert len(page.evaluate(SHOWN, "reward")) == 1
+    page.unroute_all()
+    page.clock.fast_forward(31_000)
+    page.wait_for_function(f"() => ({SHOWN})('reward').length === 2")
 
 
 def test_a_stack_is_saved_as_a_table_and_pinned_to_the_projects_page(trained: Any, page_for: Any, bob: Any) -> None:

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { mock, test } from "node:test";
 import { bars, count, longestStack, moved, outline, shares, stack } from "../../static/js/lib/lab-figures.js";
-import { Asker, post } from "../../static/js/lib/lab-score.js";
+import { Asker } from "../../static/js/lib/lab-score.js";
 import {
   canonical,
   changedNames,
@@ -150,19 +150,4 @@ test("only the newest question is answered, and it waits until the hand rests", 
   await new Promise((resolve) => setImmediate(resolve));
   assert.deepEqual(answers, [3]);
   mock.timers.reset();
-});
-
-test("the reasons for no answer are distinguished: refused, too late, offline, logged out", async () => {
-  const options = { token: "t", limitMs: 20 };
-  const kind = async (/** @type {any} */ fetch) => post("/x", {}, { ...options, fetch }).then(() => "ok", (problem) => [problem.kind, problem.status]); // prettier-ignore
-  assert.deepEqual(await kind(async () => Response.json({ message: "no" }, { status: 422 })), ["refused", 422]);
-  assert.deepEqual(await kind(async () => new Response("<h1>", { status: 500 })), ["refused", 500]);
-  assert.deepEqual(await kind(async () => Promise.reject(new TypeError("net"))), ["offline", 0]);
-  assert.deepEqual(
-    await kind(async () => ({ type: "opaqueredirect", ok: false, status: 0, json: async () => JSON.parse("") })),
-    ["login", 0],
-  );
-  const never = (/** @type {any} */ _address, /** @type {any} */ given) =>
-    new Promise((_resolve, reject) => given.signal.addEventListener("abort", () => reject(new Error("aborted"))));
-  assert.deepEqual(await kind(never), ["late", 0]);
 });

@@ -197,7 +197,6 @@ def _act_strings() -> dict[str, str]:
         "chat.arguments": _("Arguments"),
         "chat.result": _("Answer"),
         "chat.too_long": _("This message has {n} characters; at most {most} fit."),
-        "chat.refused": _("That did not work. Try again in a moment."),
         "chat.saved_row": _("Added to {name}."),
         "chat.saved_case": _("Saved as the reward test case {name}."),
         "chat.range": _("Enter two numbers for the total, the lower one first."),

@@ -41,6 +41,7 @@ def base_strings() -> dict[str, str]:
             "That did not work ({status}). Try again; if it happens again, give your administrator the request id {id}."
         ),
         "offline": _("Tiltyard does not answer. Your work is kept; check the connection and try again."),
+        "no_answer": _("Tiltyard has not answered within {n} s. Try again."),
         "forbidden": _("Your role does not allow this."),
         "logged_out": _("You have been logged out. Log in again to continue."),
     }

@@ -1,5 +1,6 @@
 // @ts-check
 /** A chat: one socket for news, and the API for a person's actions. The server keeps all messages. */
+import { ask, sentenceOf } from "../lib/ask.js";
 import { ChatState, OPEN } from "../lib/chat.js";
 import { $, batched, data, has, maybe, one, setAttr, setText, t } from "../lib/dom.js";
 import { socketUrl } from "../lib/early.js";
@@ -127,17 +128,12 @@ class ChatPage {
     this.complain("");
     this.draw();
     try {
-      const { "X-CSRFToken": token } = JSON.parse(document.body.getAttribute("hx-headers") || "{}");
-      const headers = { "Content-Type": "application/json", Accept: "application/json", "X-CSRFToken": token };
-      const response = await fetch(`${this.page.api}/${act}`, { method: "POST", headers, body: JSON.stringify(body) });
-      const answer = await response.json();
-      if (response.ok) return answer;
-      const sentences = (answer.detail ?? []).map((/** @type {Row} */ item) => item.message).filter(Boolean);
-      const words = plain(sentences.join(" ") || answer.message || t("chat.refused"));
+      return await ask(`${this.page.api}/${act}`, { body });
+    } catch (/** @type {any} */ problem) {
+      const sentences = (problem.body?.detail ?? []).map((/** @type {Row} */ item) => item.message).filter(Boolean);
+      const words = sentences.length ? plain(sentences.join(" ")) : sentenceOf(problem);
       if (where === "keep") return { refused: words };
       this.complain(words);
-    } catch {
-      this.complain(t("offline"));
     }
     return null;
   }

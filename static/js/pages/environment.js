@@ -1,5 +1,6 @@
 // @ts-check
 /** The page of one environment: the charts of its last day. Everything else on it is the server's. */
+import { ask } from "../lib/ask.js";
 import { data } from "../lib/dom.js";
 import { drawTimeChart } from "../lib/timechart.js";
 
@@ -13,9 +14,7 @@ let shown = null;
 async function refresh() {
   if (document.visibilityState !== "visible") return;
   try {
-    const answer = await fetch(page.history, { headers: { Accept: "application/json" } });
-    if (!answer.ok) return;
-    shown = await answer.json();
+    shown = await ask(page.history);
     draw();
   } catch {
     // The next round asks again; the live part of the page says when the server is away.

@@ -1,8 +1,9 @@
 // @ts-check
 /** The reward lab: every change of the spec is scored on the whole set, and the page follows the answer. */
-import { $, data, one, setAttr, setText, t } from "../lib/dom.js";
+import { $, data, setAttr, setText, t } from "../lib/dom.js";
 import { plain } from "../lib/format.js";
-import { Asker, post } from "../lib/lab-score.js";
+import { ask } from "../lib/ask.js";
+import { Asker } from "../lib/lab-score.js";
 import { readLabView, scaleMatters, writeLabView } from "../lib/lab-view.js";
 import { Editor } from "./lab_editor.js";
 import { Groups, PAGE } from "./lab_groups.js";
@@ -20,7 +21,6 @@ class Lab {
     this.facts = data("lab-data");
     this.choices = new Map(this.facts.choices.map((/** @type {Row} */ item) => [item.key, item]));
     this.view = readLabView(location.search, this.facts.spec, [...this.choices.keys()]);
-    this.token = one($("lab-token"), "input", HTMLInputElement).value;
     /** @type {Row | null} */
     this.reply = null;
     this.others = new Map(); // distributions of specs to compare with, by what they were scored with
@@ -36,18 +36,14 @@ class Lab {
     this.saving = this.makeSaving();
     this.status = new Status(this.facts.set.rollouts);
     this.scorer = new Asker({
-      send: (body, signal) => post(this.facts.urls.score, body, { token: this.token, limitMs: SCORE_LIMIT_MS, signal }),
+      send: (body, signal) => ask(this.facts.urls.score, { body, limitMs: SCORE_LIMIT_MS, signal }),
       asking: () => this.status.scoring(),
       answered: (reply, body) => this.answered(reply, body),
       failed: (problem) => this.failed(problem),
     });
     this.page = new Asker({
       send: (body, signal) =>
-        post(`${this.facts.urls.rollout}${body.id}/`, body.asked, {
-          token: this.token,
-          limitMs: SHORT_LIMIT_MS,
-          signal,
-        }),
+        ask(`${this.facts.urls.rollout}${body.id}/`, { body: body.asked, limitMs: SHORT_LIMIT_MS, signal }),
       asking: () => setAttr($("transcript"), "aria-busy", "true"),
       answered: (row) => this.shown(row),
       failed: (problem) => this.reader.say(sentenceOf(problem)),
@@ -64,7 +60,7 @@ class Lab {
       components: () => this.editor.components(),
       changed: () => this.editor.changes().length > 0,
       choice: () => this.choice(),
-      post: (address, body) => post(address, body, { token: this.token, limitMs: SHORT_LIMIT_MS }),
+      post: (address, body) => ask(address, { body, limitMs: SHORT_LIMIT_MS }),
       complaint: (problem) => this.complaint(problem),
       saved: (reply, stay) => this.saved(reply, stay),
     });
@@ -228,8 +224,8 @@ class Lab {
     this.result.plot(reply.total.histogram, body.against ? (this.others.get(key) ?? null) : null, words);
     if (!body.against || this.others.has(key)) return;
     try {
-      const asked = { components: body.against, against: null, ...this.how(), limit: 0 };
-      const found = await post(this.facts.urls.score, asked, { token: this.token, limitMs: SCORE_LIMIT_MS });
+      const wanted = { components: body.against, against: null, ...this.how(), limit: 0 };
+      const found = await ask(this.facts.urls.score, { body: wanted, limitMs: SCORE_LIMIT_MS });
       if (found.computing) return;
       this.others.set(key, found.total.histogram);
       if (this.reply === reply) this.result.plot(reply.total.histogram, found.total.histogram, words);

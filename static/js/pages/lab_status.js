@@ -1,5 +1,6 @@
 // @ts-check
 /** The state of the scoring: under way, done, or why not. Screen readers announce it politely. */
+import * as asked from "../lib/ask.js";
 import { $, setAttr, setText, t } from "../lib/dom.js";
 import { duration, plain, score } from "../lib/format.js";
 import { count } from "../lib/lab-figures.js";
@@ -9,17 +10,14 @@ const language = document.documentElement.lang;
 export const SCORE_LIMIT_MS = 60_000;
 
 /**
- * The error in a sentence.
+ * Why there is no answer, in a sentence.
  * @param {any} problem
  * @returns {string}
  */
 export function sentenceOf(problem) {
   if (problem.status === 422 && problem.body?.detail) return t("lab.fix_first"); // the detail is next to the fields
-  if (problem.body?.message) return plain(String(problem.body.message));
-  if (problem.kind === "late") return t("lab.no_answer", { n: SCORE_LIMIT_MS / 1000 });
-  if (problem.kind === "login") return t("logged_out");
-  if (problem.kind === "offline") return t("lab.offline");
-  return problem.status === 403 ? t("forbidden") : t("lab.status", { status: problem.status || "–" });
+  if (problem.limitMs === SCORE_LIMIT_MS) return t("lab.no_answer", { n: SCORE_LIMIT_MS / 1000 });
+  return asked.sentenceOf(problem);
 }
 
 export class Status {

@@ -1,5 +1,6 @@
 // @ts-check
 /** The task picker: a row of a dataset, a pasted task, or only a seed. */
+import { ask, sentenceOf } from "../lib/ask.js";
 import { $, all, h, setText, t } from "../lib/dom.js";
 import { plain } from "../lib/format.js";
 import { isObject } from "../lib/schema.js";
@@ -45,10 +46,9 @@ export class TaskPicker {
     const query = new URLSearchParams({ dataset, row: $("task-row", HTMLInputElement).value || "1" });
     let answer;
     try {
-      const response = await fetch(`${this.options.rowUrl}?${query}`, { headers: { Accept: "application/json" } });
-      answer = await response.json();
-    } catch {
-      answer = { ok: false, message: t("play.row_failed") };
+      answer = await ask(`${this.options.rowUrl}?${query}`);
+    } catch (problem) {
+      answer = { ok: false, message: sentenceOf(problem) };
     }
     if (asked !== this.asked) return; // a later choice was made meanwhile
     if (!answer.ok)

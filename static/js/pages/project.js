@@ -1,7 +1,7 @@
 // @ts-check
 /** The charts that are pinned to a project's page, with the figures of their runs as of now. */
 import { $, data, h, setText, t } from "../lib/dom.js";
-import { ask } from "../lib/ask.js";
+import { askOrNull } from "../lib/ask.js";
 import { Curves } from "../lib/curves.js";
 import { partAround } from "../lib/closer.js";
 import { loadPlotly } from "../lib/plotly.js";
@@ -48,8 +48,8 @@ class Pinned {
   async load() {
     const { pin } = this;
     const names = new URLSearchParams(neededBy(pin.names).map((name) => ["name", name]));
-    const found = await ask(`${page.api}/runs/${pin.run}/metrics?points=${POINTS}&${names}`);
-    if (pin.view.x !== "step") this.source.axes = (await ask(`${page.api}/runs/${pin.run}/axes`))?.axes ?? {};
+    const found = await askOrNull(`${page.api}/runs/${pin.run}/metrics?points=${POINTS}&${names}`);
+    if (pin.view.x !== "step") this.source.axes = (await askOrNull(`${page.api}/runs/${pin.run}/axes`))?.axes ?? {};
     const when = this.node.querySelector('[data-part="when"]');
     if (!found) return setText(when, t("offline"));
     addCurves(this.state, { ...found, type: "snapshot" });
@@ -76,8 +76,10 @@ class Pinned {
     const query = `points=${PART_POINTS}&first=${first}&last=${last}&${asked}`;
     if (query === this.asked) return;
     this.asked = query;
-    const found = await ask(`${page.api}/runs/${this.pin.run}/metrics?${query}`);
-    if (found) addCurves(this.state, { ...found, first, last });
+    const found = await askOrNull(`${page.api}/runs/${this.pin.run}/metrics?${query}`);
+    if (!found)
+      this.asked = ""; // the next look asks again
+    else addCurves(this.state, { ...found, first, last });
     this.curves.recolour();
   }
 }

@@ -1,6 +1,7 @@
 // @ts-check
 /** One rollout: the words that earned its reward next to the turns, copying, and keys to the rollouts next to it. */
 import { copy, toast } from "../app.js";
+import { ask, sentenceOf } from "../lib/ask.js";
 import { $, all, data, h, maybe, setAttr, t } from "../lib/dom.js";
 import { figure, plain } from "../lib/format.js";
 import { BUSY, actionOf } from "../lib/keys.js";
@@ -15,16 +16,6 @@ const PAGE = 200;
 /** @type {Row[]} */
 let parts = [];
 let chosen = "";
-
-/**
- * @param {string} path
- * @returns {Promise<any>}
- */
-async function ask(path) {
-  const answer = await fetch(`${page.api}${path}`, { headers: { Accept: "application/json" } });
-  if (!answer.ok) throw new Error(String(answer.status));
-  return answer.json();
-}
 
 /** @param {string} name */
 const partOf = (name) => parts.find((part) => part.name === name);
@@ -122,7 +113,7 @@ async function words() {
   box.hidden = false;
   box.replaceChildren(h("p", { class: "muted small" }, t("words.looking")));
   try {
-    parts = (await ask("/words")).parts;
+    parts = (await ask(`${page.api}/words`)).parts;
   } catch {
     return box.replaceChildren(h("p", { class: "muted small" }, t("words.failed")));
   }
@@ -139,10 +130,10 @@ async function words() {
 
 /** The rollout with its turns, page after page, up to a limit. */
 async function whole() {
-  const found = await ask("");
+  const found = await ask(page.api);
   let next = found.after;
   while (next !== null && found.transcript.length < COPIED_TURNS) {
-    const more = await ask(`/turns?first=${next}&limit=${PAGE}`);
+    const more = await ask(`${page.api}/turns?first=${next}&limit=${PAGE}`);
     found.transcript.push(...more.items);
     next = more.after;
   }
@@ -152,7 +143,7 @@ async function whole() {
 }
 
 /** @param {() => Promise<string>} make */
-const copier = (make) => () => make().then(copy, () => toast(t("offline"), "error"));
+const copier = (make) => () => make().then(copy, (problem) => toast(sentenceOf(problem), "error"));
 
 function keys() {
   document.addEventListener("keydown", (event) => {
@@ -175,7 +166,9 @@ for (const node of all(document, "[data-needs-script]")) node.hidden = false;
 maybe("copy-json")?.addEventListener("click", copier(whole));
 maybe("copy-prompt")?.addEventListener(
   "click",
-  copier(async () => JSON.stringify((await ask("/turns?first=0&limit=1")).items[0]?.messages ?? [], null, 2)),
+  copier(async () =>
+    JSON.stringify((await ask(`${page.api}/turns?first=0&limit=1`)).items[0]?.messages ?? [], null, 2),
+  ),
 );
 document.addEventListener("htmx:afterSettle", () => {
   const transcript = maybe("transcript"); // none where tokens are shown

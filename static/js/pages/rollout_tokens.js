@@ -1,5 +1,6 @@
 // @ts-check
 /** The token view of a rollout: every token in the colour of one of its values; the values of the token under the pointer are listed. */
+import { ask } from "../lib/ask.js";
 import { $, data, h, setAttr, setText, t } from "../lib/dom.js";
 import { figure, plain } from "../lib/format.js";
 import { idOf, mostOf, partsOf, shadeOf, spellingOf, valueOf } from "../lib/tokens.js";
@@ -127,11 +128,7 @@ function moved(event) {
 async function start() {
   const said = $("tokens-said");
   try {
-    const answer = await fetch(`${page.api}/tokens`, {
-      headers: { Accept: "application/json" },
-    });
-    if (!answer.ok) throw new Error(String(answer.status));
-    columns = await answer.json();
+    columns = await ask(`${page.api}/tokens`);
   } catch {
     return setText(said, t("tokens.failed"));
   }

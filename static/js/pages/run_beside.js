@@ -1,20 +1,21 @@
 // @ts-check
 /** Other runs on the axes of this one, and axes other than steps: both are asked of the API. */
 import { $, h, keyed, setAttr, setText, t } from "../lib/dom.js";
-import { ask } from "../lib/ask.js";
+import { ask, askOrNull } from "../lib/ask.js";
 import { partAround } from "../lib/closer.js";
 import { addCurves } from "../lib/points.js";
 import { emptyState } from "../lib/state.js";
 
 /** @typedef {import("../lib/curves.js").Source} Source */
 /** @typedef {{id: string, number: number}} Place */
-/** @typedef {Source & {id: string, name: string, state: import("../lib/state.js").State, ended: boolean, failed: boolean, asked: Set<string>}} Other */
+/** @typedef {Source & {id: string, name: string, state: import("../lib/state.js").State, ended: boolean, failed: "" | "refused" | "away", asked: Set<string>}} Other */
 
 const MOST = 7; // besides the page's own: there are eight colours
 const POINTS = 400;
 const PART_POINTS = 2000;
 const AGAIN_MS = 30_000; // other runs that are active change
 const FIND_MS = 250;
+const REFUSED = new Set([403, 404, 422]);
 const NAMES_MAX = 100; // of one question
 
 export class OtherRuns {
@@ -68,7 +69,7 @@ export class OtherRuns {
     const step = this.options.state.run?.step ?? 0;
     if (this.ownAt.asking || (this.own.axes && step <= this.ownAt.step * 1.02)) return;
     this.ownAt.asking = true;
-    const found = await ask(`${this.options.page.api}/runs/${this.options.page.id}/axes`);
+    const found = await askOrNull(`${this.options.page.api}/runs/${this.options.page.id}/axes`);
     this.ownAt = { step, asking: false };
     this.own.axes = found?.axes ?? this.own.axes ?? {};
     if (!this.own.axes?.[this.options.view.x]) this.options.view.x = "step";
@@ -81,15 +82,25 @@ export class OtherRuns {
     const state = emptyState();
     /** @type {Other} */
     const other = {
-      ...place, name: "…", state, curves: state.curves, parts: state.parts, axes: null, alike: false, ended: true, failed: false, asked: new Set(),
+      ...place, name: "…", state, curves: state.curves, parts: state.parts, axes: null, alike: false, ended: true, failed: "", asked: new Set(),
     }; // prettier-ignore
     this.others.set(place.id, other);
-    const found = await ask(`${page.api}/runs/${place.id}/axes?beside=${page.id}`);
-    if (!found) other.failed = true;
-    else {
+    await this.load(other);
+  }
+
+  /**
+   * Ask for a run's name, axes and curves. A refusal is final; anything else is tried again.
+   * @param {Other} other
+   */
+  async load(other) {
+    const { page } = this.options;
+    try {
+      const found = await ask(`${page.api}/runs/${other.id}/axes?beside=${page.id}`);
       const ended = page.terminal.includes(found.state);
-      Object.assign(other, { name: found.name, axes: found.axes, alike: found.same_rewards, ended });
+      Object.assign(other, { name: found.name, axes: found.axes, alike: found.same_rewards, ended, failed: "" });
       await this.fill(other);
+    } catch (/** @type {any} */ problem) {
+      other.failed = REFUSED.has(problem.status) ? "refused" : "away";
     }
     this.options.onChange();
   }
@@ -101,21 +112,25 @@ export class OtherRuns {
   async fill(other) {
     const names = this.options.names();
     for (let at = 0; at < names.length; at += NAMES_MAX)
-      await this.curvesOf(other, names.slice(at, at + NAMES_MAX), `points=${POINTS}`, {});
-    for (const name of names) other.asked.add(name);
+      await this.curvesOf(other, names.slice(at, at + NAMES_MAX), `points=${POINTS}`);
   }
 
   /**
+   * Curves whose answer is lost are asked for again.
    * @param {Other} other
    * @param {string[]} names
    * @param {string} query
-   * @param {Record<string, number>} part first and last step, for a closer look
+   * @param {[number, number]} [part] first and last step, for a closer look
    */
   async curvesOf(other, names, query, part) {
+    const ends = part ? { first: part[0], last: part[1] } : {};
+    const keys = names.map((name) => [name, ...(part ?? [])].join(" "));
     const asked = new URLSearchParams(names.map((name) => ["name", name]));
-    for (const [end, step] of Object.entries(part)) asked.set(end, String(step));
-    const found = await ask(`${this.options.page.api}/runs/${other.id}/metrics?${query}&${asked}`);
-    if (found) addCurves(other.state, { ...found, ...part });
+    for (const [end, step] of Object.entries(ends)) asked.set(end, String(step));
+    for (const key of keys) other.asked.add(key);
+    const found = await askOrNull(`${this.options.page.api}/runs/${other.id}/metrics?${query}&${asked}`);
+    if (found) addCurves(other.state, { ...found, ...ends });
+    else for (const key of keys) other.asked.delete(key);
   }
 
   /**
@@ -126,11 +141,10 @@ export class OtherRuns {
     for (const other of this.others.values()) {
       const range = curves.stepsOf(curves.range, other);
       if (!range || !other.axes) continue;
-      const [first, last] = partAround(range);
-      const names = curves.coarse(other).filter((name) => !other.asked.has(`${name} ${first} ${last}`));
-      for (const name of names) other.asked.add(`${name} ${first} ${last}`);
+      const part = partAround(range);
+      const names = curves.coarse(other).filter((name) => !other.asked.has([name, ...part].join(" ")));
       if (!names.length) continue;
-      await this.curvesOf(other, names.slice(0, NAMES_MAX), `points=${PART_POINTS}`, { first, last });
+      await this.curvesOf(other, names.slice(0, NAMES_MAX), `points=${PART_POINTS}`, part);
       curves.recolour();
     }
   }
@@ -139,8 +153,16 @@ export class OtherRuns {
   async again() {
     if (document.visibilityState !== "visible") return;
     for (const other of this.others.values()) {
-      if (other.failed || (other.ended && this.options.names().every((name) => other.asked.has(name)))) continue;
-      const found = await ask(`${this.options.page.api}/runs/${other.id}/axes`);
+      if (
+        other.failed === "refused" ||
+        (other.axes && other.ended && this.options.names().every((name) => other.asked.has(name)))
+      )
+        continue;
+      if (!other.axes) {
+        await this.load(other);
+        continue;
+      }
+      const found = await askOrNull(`${this.options.page.api}/runs/${other.id}/axes`);
       if (!found) continue;
       Object.assign(other, { axes: found.axes, ended: this.options.page.terminal.includes(found.state) });
       await this.fill(other);
@@ -153,7 +175,7 @@ export class OtherRuns {
     const { page, view } = this.options;
     const box = $("beside-list");
     const query = new URLSearchParams({ q: /** @type {HTMLInputElement} */ ($("beside-find")).value, per_page: "100" });
-    const found = await ask(`${page.api}/projects/${page.project}/runs?${query}`);
+    const found = await askOrNull(`${page.api}/projects/${page.project}/runs?${query}`);
     const chosen = new Set([page.id, ...view.beside.map((place) => place.id)]);
     const runs = (found?.items ?? []).filter(
       (/** @type {any} */ run) => page.training.includes(run.kind) && !chosen.has(run.id),
@@ -232,7 +254,8 @@ export class OtherRuns {
  * @returns {{id: string, number: number, name: string, note: string}}
  */
 function noted(other) {
-  const note = other.failed ? t("run_unknown") : other.axes && !other.alike ? t("rewards_differ") : "";
+  const failed = other.failed && t(other.failed === "refused" ? "run_unknown" : "offline");
+  const note = failed || (other.axes && !other.alike ? t("rewards_differ") : "");
   return { id: other.id, number: other.number, name: other.failed ? "–" : other.name, note };
 }
 

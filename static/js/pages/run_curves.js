@@ -1,6 +1,7 @@
 // @ts-check
 /** The Curves tab of the run page: the charts and their bar. */
 import { toast } from "../app.js";
+import { ask, sentenceOf } from "../lib/ask.js";
 import { $, h, keyed, maybe, setAttr, t } from "../lib/dom.js";
 import { Curves } from "../lib/curves.js";
 import { missingCurves, specsOf } from "../lib/specs.js";
@@ -139,15 +140,11 @@ export class CurvePanel {
   async pin(spec) {
     const { smooth, log, x, stack } = this.options.view;
     const body = { key: spec.key, names: spec.names, smooth, log, x, stack };
-    const { "X-CSRFToken": token } = JSON.parse(document.body.getAttribute("hx-headers") || "{}");
-    const headers = { "Content-Type": "application/json", Accept: "application/json", "X-CSRFToken": token };
-    const url = `${this.options.page.api}/runs/${this.options.page.id}/pins`;
     try {
-      const answer = await fetch(url, { method: "POST", headers, body: JSON.stringify(body) });
-      if (answer.ok) toast(t("pinned"), "success");
-      else toast((await answer.json()).message, "error");
-    } catch {
-      toast(t("offline"), "error");
+      await ask(`${this.options.page.api}/runs/${this.options.page.id}/pins`, { body });
+      toast(t("pinned"), "success");
+    } catch (problem) {
+      toast(sentenceOf(problem), "error");
     }
   }
 

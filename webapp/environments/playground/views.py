@@ -92,7 +92,6 @@ def _saving_strings() -> dict[str, str]:
     return {
         "play.task_not_json": _("The task is not a JSON object."),
         "play.seed_bad": _("The seed is a whole number from 0 to 2147483647."),
-        "play.row_failed": _("The row could not be read. Try again."),
         "play.no_dataset": _("Choose a dataset first."),
         "play.saved_row": _("Added to {name}."),
         "play.saved_case": _("Saved as the reward test case {name}."),

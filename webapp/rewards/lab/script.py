@@ -436,8 +436,6 @@ def _scoring_strings() -> dict[str, str]:
         "lab.no_answer": _(
             "No answer within {n} s. The set may be too large: try again, or create a set of fewer steps."
         ),
-        "lab.offline": _("Tiltyard does not answer. Check the connection and try again."),
-        "lab.status": _("That did not work ({status})."),
     }
 
 
