@@ -66,7 +66,7 @@ function onKey(event) {
 }
 
 /**
- * Put text on the clipboard and say so.
+ * Put text on the clipboard and say whether it worked. Pages without TLS have only the old way.
  * @param {string} text
  */
 export async function copy(text) {
@@ -75,10 +75,11 @@ export async function copy(text) {
   } catch {
     const area = h("textarea", { class: "visually-hidden" });
     /** @type {HTMLTextAreaElement} */ (area).value = text;
-    document.body.append(area);
+    (document.querySelector("dialog[open]") ?? document.body).append(area); // all else is inert behind a dialog
     /** @type {HTMLTextAreaElement} */ (area).select();
-    document.execCommand("copy");
+    const done = document.execCommand("copy");
     area.remove();
+    if (!done) return toast(t("not_copied"), "error");
   }
   toast(t("copied"), "success");
 }

@@ -49,3 +49,26 @@ def test_messages_go_after_six_seconds_and_errors_stay(page: Any) -> None:
     assert texts.all_inner_texts() == [f"more {number}" for number in range(1, 5)], "four at most, the newest"
     page.locator("#toasts button").first.click()
     assert texts.count() == 3
+
+
+COPY = """async ([source, text]) => {
+  Object.defineProperty(navigator, "clipboard", { value: undefined, configurable: true });
+  const dialog = document.body.appendChild(document.createElement("dialog"));
+  dialog.showModal();
+  await (await import(source)).copy(text);
+  dialog.close();
+  Reflect.deleteProperty(navigator, "clipboard");
+}"""
+
+
+def test_text_is_copied_from_a_dialog_of_a_page_without_tls_and_a_failure_is_shown(page: Any) -> None:
+    """There the browser has no `navigator.clipboard`; a field behind the dialog cannot be selected."""
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    source = page.locator('script[src*="js/app"]').get_attribute("src")
+    page.evaluate("navigator.clipboard.writeText('before')")
+    page.evaluate(COPY, [source, "secret-token"])
+    assert page.locator("#toasts .notice p").all_inner_texts() == ["Copied"]
+    assert page.evaluate("navigator.clipboard.readText()") == "secret-token"
+    page.evaluate("document.execCommand = () => false")
+    page.evaluate(COPY, [source, "lost"])
+    assert page.locator('#toasts .notice[data-kind="error"] p').inner_text().startswith("Your browser did not copy it.")

@@ -37,6 +37,7 @@ def base_strings() -> dict[str, str]:
         "just_now": _("just now"),
         "close": _("Close"),
         "copied": _("Copied"),
+        "not_copied": _("Your browser did not copy it. Select the text and copy it yourself."),
         "request_failed": _(
             "That did not work ({status}). Try again; if it happens again, give your administrator the request id {id}."
         ),
