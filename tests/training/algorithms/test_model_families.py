@@ -97,7 +97,7 @@ def test_a_family_writes_readable_calls_in_every_stage(
             "data": {"train": str(rows_of["tasks"]), "max_rows": 16},
             "rewards": {"components": [{"name": "task_success", "weight": 1}]},
             "rollout": {"max_turns": 3, "max_turn_tokens": 96, "max_completion_tokens": 400, "max_prompt_tokens": 2000,
-                        "prompts_per_step": 2, "num_generations": 4},
+                        "prompts_per_step": 2, "num_generations": 4, "temperature": 0.5},  # its likely calls are read
         }  # fmt: skip
         grpo = job(tmp_path / "grpo", kind="grpo", model={"source": str(tmp_path / "warm-up" / "model")},
                    run={"max_steps": 2, "threads": 2}, **played)  # fmt: skip

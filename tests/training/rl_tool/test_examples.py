@@ -229,7 +229,12 @@ print(tool.run({
 def test_ctrl_c_leaves_the_model_in_the_output_folder(weights: str, gsm8k: Path, at_work: Path) -> None:
     root = Path(__file__).resolve().parents[3]
     env = {**os.environ, "PYTHONPATH": str(root)}
-    child = subprocess.Popen([sys.executable, "-c", SCRIPT, str(gsm8k), weights], env=env, stderr=subprocess.PIPE)
+    child = subprocess.Popen(
+        [sys.executable, "-c", SCRIPT, str(gsm8k), weights],
+        env=env,
+        stderr=subprocess.PIPE,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's background jobs ignore it
+    )
     try:
         metrics, until = Path("out"), time.monotonic() + 300
         while not list(metrics.glob("runs/*/metrics/training_metrics.json")) and time.monotonic() < until:
