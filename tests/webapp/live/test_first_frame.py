@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import math
 import threading
 import time
 from dataclasses import replace
@@ -12,6 +11,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from django.db import connection
 from django.utils import timezone, translation
 
 from tests.webapp.live.conftest import Socket, Watched, in_db, points_of
@@ -161,15 +161,15 @@ def test_a_first_frame_full_of_gaps_stays_small(watched: Watched) -> None:
     MetricPoint.objects.filter(run=watched.run, name="reward").delete()
     names = ["reward", "loss", "kl", "entropy", *(f"rewards/long name of a part {n}/mean" for n in range(40))]
     MetricPoint.objects.filter(run=watched.run, name__in=names).delete()
-    MetricPoint.objects.bulk_create(
-        [
-            MetricPoint(run=watched.run, attempt=1, step=10_000 + step, name=name, seq=1, value=value)
-            for name in names
-            for step in range(1_200)
-            for value in [math.nan if step % 5 == 0 else -(step * 7919 % 99_991) / 99_991 / 7]
-        ],
-        batch_size=5_000,
-    )
+    with connection.cursor() as cursor:  # 52,800 rows; as objects they took longer than the rest
+        cursor.execute(
+            """INSERT INTO metrics_metricpoint (run_id, attempt, step, name, seq, value)
+               SELECT %s, 1, 10000 + step, name, 1,
+                      CASE WHEN step %% 5 = 0 THEN 'NaN'::float8 ELSE -(step * 7919 %% 99991) / 99991.0 / 7 END
+               FROM unnest(%s::text[]) AS name, generate_series(0, 1199) AS step""",
+            [watched.run.pk, names],
+        )
+    assert MetricPoint.objects.filter(run=watched.run, name=names[-1]).count() == 1_200
     assert len(snapshot_text(read(watched.run))) <= 200_000
 
 
