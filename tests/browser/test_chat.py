@@ -167,3 +167,41 @@ def test_without_a_worker_the_page_says_so_and_keeps_the_message(
     page.click("#chat-stop")
     page.wait_for_selector(".chat-answer[data-state=stopped] >> nth=1")
     assert set(Answer.objects.values_list("state", flat=True)) == {AnswerState.STOPPED}
+
+
+def test_a_message_whose_confirmation_is_lost_is_in_the_chat_once(
+    open_page: Callable[..., Any], alice: User, make_chat: Callable[..., Chat]
+) -> None:
+    """It said "try again" while the message was already there, and a second try was a second message."""
+    chat, keys = make_chat(), []
+    page = open_page(alice)
+
+    def lose(route: Any, *, after: bool) -> None:
+        keys.append(route.request.headers["idempotency-key"])
+        if after:
+            route.fetch()
+        route.abort()
+
+    page.goto(reverse("chat-detail", args=[chat.project.slug, chat.pk]))
+    page.wait_for_selector("#chat-status[data-state=ok]")
+    page.route("**/messages", lambda route: lose(route, after=False))
+    _say(page, "Is it there?")
+    page.wait_for_selector("#chat-problem:visible")
+    assert page.input_value("#chat-text") == "Is it there?" and not chat.turns.exists()
+    # The socket shows a message before its confirmation is lost: the page takes it as confirmed.
+    page.unroute("**/messages")
+    page.route("**/messages", lambda route: lose(route, after=True))
+    page.press("#chat-text", "Enter")
+    page.wait_for_selector(".chat-person:has-text('Is it there?')")
+    page.wait_for_function("!document.getElementById('chat-text').value")
+    assert page.is_hidden("#chat-problem")
+    page.click("#chat-stop")
+    page.wait_for_selector("#chat-send:visible")
+    # The same words after that are another message.
+    page.unroute("**/messages")
+    with page.expect_request("**/messages") as sent:
+        _say(page, "Is it there?")
+    page.wait_for_selector(".chat-turn:nth-child(2) .chat-wait")
+    keys.append(sent.value.headers["idempotency-key"])
+    assert keys[0] == keys[1] != keys[2]
+    assert [turn.text for turn in chat.turns.all()] == ["Is it there?"] * 2

@@ -48,6 +48,40 @@ test("an address is read without a body, and a body is posted with the page's to
   ]);
 });
 
+test("a post whose answer was lost has the same key when it is sent again, and a new one after an answer", async () => {
+  const whole = /** @type {any} */ (globalThis);
+  whole.document = { body: { getAttribute: () => "{}" } };
+  /** @type {string[]} */
+  const seen = [];
+  /** @type {any} */
+  let answer;
+  const fetch = /** @type {any} */ (
+    async (/** @type {any} */ _address, /** @type {any} */ given) => {
+      seen.push(given.headers["Idempotency-Key"]);
+      return answer();
+    }
+  );
+  const post = async (/** @type {() => any} */ next, body = { text: "hi" }, once = "2 parts", address = "/x") => {
+    answer = next;
+    await ask(address, { body, once, fetch }).catch(() => null);
+    return seen.at(-1);
+  };
+  const lost = () => Promise.reject(new TypeError("net"));
+  const status = (/** @type {number} */ code) => () => Response.json({}, { status: code });
+  const key = await post(lost);
+  assert.match(String(key), /^[0-9a-f-]{4,64}$/);
+  for (const unsure of [lost, status(500), status(504), status(409)]) assert.equal(await post(unsure), key);
+  const others = [await post(lost, { text: "other" }), await post(lost, undefined, "3 parts")];
+  assert.equal(new Set([key, ...others, await post(lost, undefined, undefined, "/y")]).size, 4);
+  assert.equal(await post(status(422)), key);
+  const second = await post(status(499));
+  assert.notEqual(second, key);
+  assert.notEqual(await post(status(200)), second);
+  await ask("/x", { body: {}, fetch });
+  assert.equal(seen.at(-1), undefined);
+  delete whole.document;
+});
+
 test("no answer is null where the reason does not matter", async () => {
   const before = globalThis.fetch;
   globalThis.fetch = async () => new Response("{}", { status: 503 });

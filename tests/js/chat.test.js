@@ -44,6 +44,23 @@ test("a chat is what its frames make it", () => {
   assert.equal(state.apply({ type: "beat" }), false);
 });
 
+test("what was posted is found in the chat: a turn with its text, or another draw", () => {
+  const state = new ChatState();
+  state.apply(
+    frame("chat", 1, [turn("a", 0, { text: "hi" })], [answer("x", "a"), answer("y", "a", { contestant: 1 })]),
+  );
+  const before = state.ids;
+  assert.deepEqual([...before], ["a", "x", "y"]);
+  assert.equal(state.hasArrived({ text: "hi" }, before), false, "the earlier turn with the same text");
+  assert.equal(state.hasArrived({ answer: "x" }, before), false);
+  state.apply(frame("changes", 2, [turn("b", 1, { text: "hi" })], [answer("z", "a", { number: 1 }), answer("w", "b")]));
+  assert.equal(state.hasArrived({ text: " hi\n" }, before), true);
+  assert.equal(state.hasArrived({ text: "ho" }, before), false);
+  assert.equal(state.hasArrived({ answer: "x" }, before), true);
+  assert.equal(state.hasArrived({ answer: "y" }, before), false, "of the other contestant");
+  assert.equal(state.hasArrived({ kind: "row", name: "talks" }, before), false);
+});
+
 test("reasoning and a refusal are cards of their own kind", () => {
   const messages = [{ role: "assistant", content: "Hm.", reasoning: "2 and 3", refusal: "No.", finish: "length" }];
   assert.deepEqual(cardsOf(answer("x", "a", { messages })), [

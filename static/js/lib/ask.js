@@ -5,6 +5,11 @@ import { plain } from "./format.js";
 
 /** @typedef {Record<string, any>} Row */
 export const LIMIT_MS = 30_000;
+/**
+ * The keys of posts that may have arrived although no answer came: sent again under its key, a post is done once.
+ * @type {Map<string, string>}
+ */
+const keys = new Map();
 
 /** Why there is no answer. */
 export class Problem extends Error {
@@ -26,22 +31,26 @@ export class Problem extends Error {
 /**
  * Get an address, or post a body to it. Throws `Problem`.
  * @param {string} address
- * @param {{body?: Row, limitMs?: number, signal?: AbortSignal, fetch?: typeof fetch}} [options]
+ * @param {{body?: Row, once?: string, limitMs?: number, signal?: AbortSignal, fetch?: typeof fetch}} [options] `once`
+ *   is what the page showed: posted again from there after its answer was lost, the same body is done once
  * @returns {Promise<any>}
  */
 export async function ask(address, options = {}) {
   const limitMs = options.limitMs ?? LIMIT_MS;
+  const post = options.once && JSON.stringify([address, options.once, options.body]);
+  if (post && !keys.has(post)) keys.set(post, newKey());
   const stop = new AbortController();
   const timer = setTimeout(() => stop.abort("late"), limitMs);
   options.signal?.addEventListener("abort", () => stop.abort("dropped"));
   let answer;
   try {
     answer = await (options.fetch ?? fetch)(address, {
-      ...sent(options.body),
+      ...sent(options.body, post && keys.get(post)),
       signal: stop.signal,
       redirect: "manual", // to the login page: no answer to a request
     });
     const body = await answer.json();
+    if (post && answer.status < 500 && answer.status !== 409) keys.delete(post); // else it may still be done
     if (answer.ok) return body;
     throw new Problem("refused", { body, status: answer.status, id: answer.headers.get("X-Request-Id") });
   } catch (error) {
@@ -62,14 +71,20 @@ export async function ask(address, options = {}) {
  */
 export const askOrNull = (address) => ask(address).catch(() => null);
 
+/** Without TLS a browser has no `crypto.randomUUID`. */
+const newKey = () => [...crypto.getRandomValues(new Uint32Array(4))].map((part) => part.toString(16)).join("-");
+
 /**
  * @param {Row} [body]
+ * @param {string} [key]
  * @returns {RequestInit}
  */
-function sent(body) {
+function sent(body, key) {
   if (!body) return { headers: { Accept: "application/json" } };
   const { "X-CSRFToken": token } = JSON.parse(document.body.getAttribute("hx-headers") || "{}");
+  /** @type {Record<string, string>} */
   const headers = { "Content-Type": "application/json", Accept: "application/json", "X-CSRFToken": token };
+  if (key) headers["Idempotency-Key"] = key;
   return { method: "POST", headers, body: JSON.stringify(body) };
 }
 

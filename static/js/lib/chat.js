@@ -76,6 +76,22 @@ export class ChatState {
     return [...this.answers.values()].some((answer) => turns.has(answer.turn) && OPEN.has(answer.state));
   }
 
+  /**
+   * Whether what was posted is here: another turn with its text, or another draw of its answer.
+   * @param {Row} body
+   * @param {Set<string>} before the turns and answers when it was posted
+   */
+  hasArrived(body, before) {
+    const drawn = this.answers.get(body.answer);
+    if (drawn) return this.answersTo({ id: drawn.turn }, drawn.contestant).some((answer) => !before.has(answer.id));
+    return this.current().some((turn) => !before.has(turn.id) && turn.text === body.text?.trim());
+  }
+
+  /** The ids of all turns and answers. */
+  get ids() {
+    return new Set([...this.turns.keys(), ...this.answers.keys()]);
+  }
+
   /** Whether any contestant has written anything. */
   get said() {
     return [...this.answers.values()].some((answer) => answer.messages.length || answer.partial);

@@ -19,6 +19,8 @@ class ChatPage {
     this.state = new ChatState();
     this.sending = false;
     this.stopping = false;
+    /** @type {{body: Row, before: Set<string>} | null} the post whose answer was lost */
+    this.lost = null;
     this.view = new ChatView($("turns"), this.page, {
       edit: (turn, text) => this.send(text, turn.id),
       again: (answer) => this.post("again", { answer: answer.id, parameters: this.parameters() }),
@@ -127,9 +129,13 @@ class ChatPage {
   async ask(act, body, where = "") {
     this.complain("");
     this.draw();
+    const before = this.state.ids;
+    this.lost = null;
     try {
-      return await ask(`${this.page.api}/${act}`, { body });
+      return await ask(`${this.page.api}/${act}`, { body, once: act === "stop" ? "" : `${before.size} parts` });
     } catch (/** @type {any} */ problem) {
+      if (problem.kind !== "refused") this.lost = { body, before };
+      if (this.finds()) return {};
       const sentences = (problem.body?.detail ?? []).map((/** @type {Row} */ item) => item.message).filter(Boolean);
       const words = sentences.length ? plain(sentences.join(" ")) : sentenceOf(problem);
       if (where === "keep") return { refused: words };
@@ -138,10 +144,23 @@ class ChatPage {
     return null;
   }
 
+  /** Whether the post whose answer was lost is in the chat all the same. */
+  finds() {
+    if (!this.lost || !this.state.hasArrived(this.lost.body, this.lost.before)) return false;
+    this.lost = null;
+    return true;
+  }
+
   /** @param {Row} frame */
   heard(frame) {
     const before = new Map([...this.state.answers].map(([id, answer]) => [id, answer.state]));
     if (!this.state.apply(frame, Date.now())) return;
+    const said = this.lost?.body.text;
+    if (this.finds()) {
+      this.complain("");
+      const text = $("chat-text", HTMLTextAreaElement);
+      if (text.value === said) text.value = "";
+    }
     for (const answer of this.state.answers.values())
       if (OPEN.has(before.get(answer.id)) && !OPEN.has(answer.state)) this.announce(answer);
     this.ready = true;
