@@ -242,6 +242,47 @@ def test_no_more_calls_are_queued_than_a_turn_may_have(
     assert table.problems == []
 
 
+def test_a_line_that_is_silent_is_lost_and_one_that_answers_is_not(
+    page_for: Callable[..., Any], bob: User, make_environment: Any, tools_server: str
+) -> None:
+    """A network that drops everything closes nothing: the page offered to play on, and no click did anything."""
+    environment, page, answers = make_environment(url=tools_server), page_for(bob), []
+    silent = False
+
+    def line(socket: Any) -> None:
+        server = socket.connect_to_server()
+
+        def forward(text: str) -> None:
+            answers.append(json.loads(text)["type"])
+            if not silent:
+                socket.send(text)
+
+        server.on_message(forward)
+
+    def pass_pings(count: int) -> None:
+        for _ in range(count):
+            before = answers.count("pong")
+            page.clock.fast_forward(20_000)
+            for _ in range(200):
+                if answers.count("pong") > before:
+                    break
+                page.wait_for_timeout(20)
+            assert answers.count("pong") > before
+
+    page.clock.install()
+    page.route_web_socket("**/ws/**", line)
+    page.goto(f"/p/{environment.project.slug}/environments/{environment.pk}/play/")
+    page.wait_for_selector("#task-start:enabled")
+    pass_pings(4)
+    assert page.is_hidden("#play-lost") and page.is_enabled("#task-start")
+    silent = True
+    pass_pings(3)
+    assert page.is_hidden("#play-lost")
+    page.clock.fast_forward(20_000)
+    page.wait_for_selector("#play-lost:visible")
+    assert "The connection was lost" in page.inner_text("#play-lost") and page.is_disabled("#task-start")
+
+
 def test_a_second_tab_shows_why_it_may_not(
     sit: Callable[..., Table], page_for: Callable[..., Any], bob: User, make_environment: Any, tools_server: str
 ) -> None:

@@ -11,6 +11,7 @@ import { SavePanel } from "./playground_save.js";
 
 /** @typedef {Record<string, any>} Row */
 const PING_MS = 20_000;
+const PINGS_MOST = 3; // without an answer: the line is dead although no one closed it
 
 /** @abstract */
 export class Player {
@@ -23,6 +24,7 @@ export class Player {
     /** @type {Row[]} */
     this.turns = [];
     this.busy = "";
+    this.unanswered = 0;
     this.transcript = new Transcript($("transcript"), {});
     const send = (/** @type {Row} */ frame) => this.send(frame);
     this.act = new ActPanel({ send, maxCalls: () => this.limits.calls });
@@ -53,7 +55,18 @@ export class Player {
     this.socket = new WebSocket(socketUrl(this.page.socket));
     this.socket.onmessage = (event) => this.heard(JSON.parse(event.data));
     this.socket.onclose = (event) => this.lost(event.code);
-    this.timer = setInterval(() => this.socket?.readyState === 1 && this.socket.send('{"type":"ping"}'), PING_MS);
+    this.timer = setInterval(() => this.ping(), PING_MS);
+  }
+
+  ping() {
+    if (this.socket?.readyState !== 1) return;
+    if (this.unanswered < PINGS_MOST) {
+      this.unanswered += 1;
+      return this.socket.send('{"type":"ping"}');
+    }
+    this.socket.onclose = null;
+    this.socket.close();
+    this.lost(0);
   }
 
   /** @param {number} code */
@@ -88,6 +101,7 @@ export class Player {
 
   /** @param {Row} frame */
   heard(frame) {
+    this.unanswered = 0;
     if (frame.type === "pong") return;
     if (frame.type === "hello") {
       this.limits = { frame_bytes: frame.frame_bytes, calls: frame.calls };
