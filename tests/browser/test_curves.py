@@ -128,6 +128,24 @@ def test_a_run_that_was_asked_for_during_an_outage_comes_after_it(trained: Any, 
     page.wait_for_function(f"() => ({SHOWN})('reward').length === 2")
 
 
+def test_an_axis_whose_answer_is_lost_may_be_chosen_again(trained: Any, page_for: Any, bob: Any) -> None:
+    """The buttons said that the run does not know its hours, for as long as the page was open."""
+    run = trained("first")
+    page = page_for(bob)
+    page.route("**/axes", lambda route: route.fulfill(status=503, json={"message": "Tiltyard restarts."}))
+    open_run(page, run)
+    time, steps = page.locator("[data-axis=time]"), page.locator("[data-axis=step]")
+    time.click()
+    expect(page.locator("#toasts")).to_contain_text("Tiltyard restarts.")
+    expect(steps).to_have_attribute("aria-pressed", "true")
+    expect(time).to_be_enabled()
+    page.unroute("**/axes")
+    time.click()
+    expect(time).to_have_attribute("aria-pressed", "true")
+    page.wait_for_function(f"() => ({SHOWN})('reward').length === 1")
+    assert "x=time" in page.url
+
+
 def test_a_stack_is_saved_as_a_table_and_pinned_to_the_projects_page(trained: Any, page_for: Any, bob: Any) -> None:
     run = trained("first")
     page = page_for(bob)

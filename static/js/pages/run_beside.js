@@ -1,7 +1,8 @@
 // @ts-check
 /** Other runs on the axes of this one, and axes other than steps: both are asked of the API. */
+import { toast } from "../app.js";
 import { $, h, keyed, setAttr, setText, t } from "../lib/dom.js";
-import { ask, askOrNull } from "../lib/ask.js";
+import { ask, askOrNull, sentenceOf } from "../lib/ask.js";
 import { partAround } from "../lib/closer.js";
 import { addCurves } from "../lib/points.js";
 import { emptyState } from "../lib/state.js";
@@ -69,9 +70,13 @@ export class OtherRuns {
     const step = this.options.state.run?.step ?? 0;
     if (this.ownAt.asking || (this.own.axes && step <= this.ownAt.step * 1.02)) return;
     this.ownAt.asking = true;
-    const found = await askOrNull(`${this.options.page.api}/runs/${this.options.page.id}/axes`);
+    try {
+      const found = await ask(`${this.options.page.api}/runs/${this.options.page.id}/axes`);
+      this.own.axes = found.axes;
+    } catch (problem) {
+      if (!this.own.axes) toast(sentenceOf(problem), "error");
+    }
     this.ownAt = { step, asking: false };
-    this.own.axes = found?.axes ?? this.own.axes ?? {};
     if (!this.own.axes?.[this.options.view.x]) this.options.view.x = "step";
     this.options.onChange();
   }
