@@ -163,7 +163,10 @@ def _time(found: Json | None) -> dict[str, str]:
 def summary(found: Json) -> None:
     """Print the result of a run that has ended, and the suggestions."""
     cost, held, best, model = (found[name] for name in ("cost", "held_out", "best", "model"))
-    lines: dict[str, str | None] = {gain["title"]: _gain(gain) for gain in found["gains"]}
+    lines: dict[str, str | None] = {}
+    if (said := found.get("diagnosis")) is not None:
+        lines[_("diagnosis")] = f"{said['title']}. {said['sentence']}"
+    lines |= {gain["title"]: _gain(gain) for gain in found["gains"]}
     if best is not None:
         lines[_("best step")] = _best(best)
     if best is not None or held is not None:

@@ -8,6 +8,7 @@ is made of them.
 
 from __future__ import annotations
 
+from training.doctor.diagnosis import TITLES, Diagnosis, diagnosis_of
 from training.doctor.digest import KEPT, PARTS, RolloutFact, StepFacts
 from training.doctor.doctor import Advisory, Doctor
 from training.doctor.options import DoctorOptions
@@ -19,9 +20,12 @@ __all__ = [
     "PARTS",
     "RULES",
     "SEVERITIES",
+    "TITLES",
     "Advisory",
+    "Diagnosis",
     "Doctor",
     "DoctorOptions",
     "RolloutFact",
     "StepFacts",
+    "diagnosis_of",
 ]

@@ -10,6 +10,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from envs.wire import Message
+from training.doctor.diagnosis import TITLES, diagnosis_of
 from training.doctor.digest import RolloutFact, StepFacts, repetition
 from training.doctor.doctor import Advisory, Doctor
 from training.doctor.options import DoctorOptions
@@ -162,10 +163,10 @@ def as_json(doctor: Doctor) -> str:
 
 
 def as_text(doctor: Doctor) -> str:
-    """The advisories as people read them."""
-    if not doctor.advisories:
-        return "No advisory."
-    return "\n\n".join(_advisory_text(each) for each in doctor.advisories)
+    """The diagnosis and the advisories as people read them."""
+    found = diagnosis_of(doctor)
+    advisories = [_advisory_text(each) for each in doctor.advisories] or ["No advisory."]
+    return "\n\n".join([f"{TITLES[found.kind]}. {found.sentence}", *advisories])
 
 
 def _advisory_text(advisory: Advisory) -> str:

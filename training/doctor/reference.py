@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from training.doctor.diagnosis import GAMED, STUCK
 from training.doctor.options import DoctorOptions
 from training.doctor.rules import RULES, SEVERITIES, Rule
 
@@ -22,6 +25,25 @@ who watches the run is notified of what is to be looked at.
 them. A rule that needs it is silent in the first 15 steps of a run and of each stage. A figure that was not recorded
 says nothing. Success of a rollout is the environment's word, else the component that judges the task itself
 ([reward-lab.md](reward-lab.md)).
+
+## Diagnosis
+
+One line at the top of the run's page answers whether it learns what it should. `GET /api/v1/runs/<id>/summary`,
+`tiltyard run show` and `python -m training doctor` give it, too. The first line that applies is the answer:
+
+| answer | when |
+|---|---|
+| gamed | one of these advisories is open: {gamed} |
+| stuck | one of these is open: {stuck} |
+| too early to tell | fewer than 20 steps have a figure of success; of the reward where no success is known |
+| nearly all tasks are solved | success in the last tenth of the run is 95% or more |
+| learning, getting worse | it differs from that of the first tenth by more than three standard errors |
+| no change beyond chance | else |
+
+A tenth has ten steps at least. The standard error is read from how much successive steps differ over the last 64
+steps, and is not less than that of as many coins as there were rollouts. Of runs that learn nothing at most 2% get
+another answer at one look (200 simulated runs of 60 steps). A new stage is compared with its own first tenth. The
+figures are of training tasks; held-out success is on the page's charts.
 
 ## Rules of a project
 
@@ -56,7 +78,12 @@ Shares go from 0 to 1. `python -m training doctor RUN --set name=value` takes ot
 def reference() -> str:
     """The page as Markdown."""
     rows = [f"| [`{code}`](#{code}) | {rule.title} | {SEVERITIES[rule.severity]} |\n" for code, rule in RULES.items()]
-    return _HEAD + "".join(rows) + "".join(_entry(code, rule) for code, rule in RULES.items()) + _options()
+    head = _HEAD.format(gamed=_codes(GAMED), stuck=_codes(STUCK))
+    return head + "".join(rows) + "".join(_entry(code, rule) for code, rule in RULES.items()) + _options()
+
+
+def _codes(codes: Sequence[str]) -> str:
+    return ", ".join(f"[`{code}`](#{code})" for code in codes)
 
 
 def _entry(code: str, rule: Rule) -> str:

@@ -27,7 +27,7 @@ from webapp.people.teams.access import can_edit, object_for, project_for, projec
 from webapp.people.teams.models import Project, Role, TokenScope
 from webapp.results.summary import ENDED, summary_read
 from webapp.runs import answers as shapes
-from webapp.runs.advisories.selectors import advisories_of
+from webapp.runs.advisories.selectors import advisories_of, diagnosis_view
 from webapp.runs.metrics.selectors import curves, metric_names
 from webapp.runs.models import Run
 from webapp.runs.records.listing import run_lines, runs_sorted
@@ -216,7 +216,7 @@ def run_summary(request: HttpRequest, run_id: UUID) -> Extended:
         "checkpoint": found.made.checkpoint,
     }
     advisories = {"open": len(found.advisories), "worst": next(iter(found.advisories), None)}
-    about = {"id": run.pk, "state": run.state, "ended": run.state in ENDED}
+    about = {"id": run.pk, "state": run.state, "ended": run.state in ENDED, "diagnosis": diagnosis_view(run)}
     return Extended(found, model=model, advisories=advisories, **about)
 
 

@@ -23,7 +23,7 @@ from pydantic import ValidationError as ShapeError
 from envs.wire import Message
 from training.algorithms.checkpoints import pin
 from training.config import METHODS
-from training.doctor import KEPT, PARTS, RULES, Doctor, DoctorOptions, RolloutFact, StepFacts
+from training.doctor import KEPT, PARTS, RULES, Doctor, DoctorOptions, RolloutFact, StepFacts, diagnosis_of
 from training.doctor import Advisory as Found
 from training.doctor.reading import manner_of, success_in
 from training.words import option_of, sentence
@@ -272,13 +272,13 @@ def _steps_seen_or_skipped(run_id: UUID) -> int:
     except (ValueError, TypeError, LookupError) as exc:
         logger.warning("not examined", extra={"action": "advisories", "run_id": run_id, "error": repr(exc)[:200]})
         for step, attempt in Run.objects.filter(pk=run_id).values_list("step", "attempt"):
-            skipped = {"step": step, "attempt": attempt, "memory": None, "looked_at": timezone.now()}
+            skipped = {"step": step, "attempt": attempt, "memory": None, "diagnosis": None, "looked_at": timezone.now()}
             Examination.objects.update_or_create(run_id=run_id, defaults=skipped)
         return 0
 
 
 def waiting() -> QuerySet[Run, UUID]:
-    """The ids of the runs that have something new."""
+    """The ids of the runs that have something new, or no diagnosis yet."""
     since = Now() - timedelta(seconds=SILENT_S)
     rows = Run.objects.filter(kind__in=LEARNS, step__gt=0).annotate(
         seen=Coalesce("examination__step", 0), of=Coalesce("examination__attempt", 0)
@@ -286,9 +286,12 @@ def waiting() -> QuerySet[Run, UUID]:
     whole = Q(step__gt=F("seen") + 1) | Q(step__gt=F("seen")) & ~Q(state=RunState.RUNNING)
     later_attempt = Exists(_attempts_with_steps().filter(run=OuterRef("pk"), number__gt=OuterRef("of")))
     silent = Q(state=RunState.RUNNING, last_step_at__lt=since, examination__looked_at__lt=since)
+    undiagnosed = Q(
+        examination__memory__isnull=False, examination__diagnosis__isnull=True
+    )  # by a version without diagnoses
     at_work = Case(When(state=RunState.RUNNING, then=0), default=1)
     longest_ago = F("examination__looked_at").asc(nulls_first=True)
-    found = rows.filter(whole | later_attempt | silent).order_by(at_work, longest_ago, "pk")
+    found = rows.filter(whole | later_attempt | silent | undiagnosed).order_by(at_work, longest_ago, "pk")
     return found.values_list("pk", flat=True)
 
 
@@ -317,7 +320,8 @@ def run_look(run_id: UUID) -> int:
         if not steps and (found := _find_stall(run, doctor)) is not None:
             changed[found.code, found.first] = found
         row.step, row.attempt, row.memory, row.looked_at = upto, attempt, doctor.as_json(), timezone.now()
-        row.save(update_fields=["step", "attempt", "memory", "looked_at"])
+        row.diagnosis = diagnosis_of(doctor).model_dump(mode="json")
+        row.save(update_fields=["step", "attempt", "memory", "diagnosis", "looked_at"])
         _save_advisories(run, list(changed.values()), rules)
     return upto - after
 

@@ -297,12 +297,22 @@ class Advice(Answer):
     url: str = Field(description="of the page that begins it")
 
 
+class Diagnosis(Answer):
+    """The run doctor's answer to "does it learn what it should?", in the language that was asked for."""
+
+    kind: str = Field(description="early, learning, solved, unclear, falling, stuck or gamed")
+    code: str = Field(description="the advisory that decides it, or empty")
+    title: str
+    sentence: str
+
+
 class RunSummary(Answer):
     """The summary of a run, in the language that was asked for."""
 
     id: UUID
     state: str
     ended: bool = Field(description="or paused; else these are the figures so far")
+    diagnosis: Diagnosis | None = Field(description="null before the doctor's first look, and where no rollouts train")
     gains: list[Gain]
     best: BestStep | None
     held_out: HeldOut | None = Field(description="null: nothing was held out, and its model was never evaluated")

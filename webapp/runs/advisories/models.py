@@ -46,6 +46,7 @@ class Examination(models.Model):
     attempt = models.PositiveIntegerField(default=0)
     step = models.PositiveIntegerField(default=0)
     memory = models.JSONField(null=True)
+    diagnosis = models.JSONField(null=True, help_text="training.doctor.diagnosis.Diagnosis after that step")
     looked_at = models.DateTimeField(null=True)
 
     def __str__(self) -> str:

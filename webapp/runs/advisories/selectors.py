@@ -12,11 +12,11 @@ from uuid import UUID
 from django.db.models import Count, OuterRef, Subquery
 from django.utils import timezone
 
-from training.doctor import CURVES, RULES, SEVERITIES
+from training.doctor import CURVES, RULES, SEVERITIES, TITLES, Diagnosis
 from training.metrics import METRICS
 from training.words import sentence
 from webapp.common.text import in_words, translated
-from webapp.runs.advisories.models import Advisory
+from webapp.runs.advisories.models import Advisory, Examination
 from webapp.runs.models import Run
 from webapp.runs.registry.models import Checkpoint, CheckpointState
 from webapp.runs.states import TERMINAL, RunState
@@ -92,9 +92,32 @@ def _checkpoint_before_step(points: list[Checkpoint], step: int) -> Checkpoint |
     return next((found for found in points if found.step < step and found.folder.is_dir()), None)
 
 
-class Advised(NamedTuple):
-    """The advisories of a run page; ``key`` says whether they are the same, ``live`` whether there may be more."""
+class DiagnosisView(NamedTuple):
+    """The doctor's diagnosis in the reader's language.
 
+    ``kind`` is one of ``training.doctor.diagnosis``; ``code`` is the advisory that decides it, or empty.
+    """
+
+    kind: str
+    code: str
+    title: str
+    sentence: str
+
+
+def diagnosis_view(run: Run) -> DiagnosisView | None:
+    """The diagnosis after the newest step that the doctor has seen; ``None`` before the first one."""
+    row: Examination | None = getattr(run, "examination", None)
+    if row is None or row.diagnosis is None:
+        return None
+    found = Diagnosis.model_validate(row.diagnosis)
+    return DiagnosisView(found.kind, found.code, translated(TITLES[found.kind]), in_words(found.sentence))
+
+
+class Advised(NamedTuple):
+    """The diagnosis and the advisories of a run page; ``key`` says whether they are the same, ``live`` whether
+    there may be more."""
+
+    diagnosis: DiagnosisView | None
     open: list[AdvisoryView]
     over: list[AdvisoryView]
     key: str
@@ -108,13 +131,15 @@ class Advised(NamedTuple):
 
 def advised(run: Run, whole: Sequence[Checkpoint] | None = None) -> Advised:
     """The advisories of a run as its page shows them."""
-    found = advisories_of(run, whole)
+    diagnosis, found = diagnosis_view(run), advisories_of(run, whole)
     key = "-".join(f"{each.code}.{each.first}{'' if each.open else '.over'}" for each in found)
+    key += f" {diagnosis.sentence if diagnosis else ''}"
     key += f" {run.state in TERMINAL} {run.state == RunState.PAUSED}"  # which decide what can be done about them
     digest = hashlib.sha256(key.encode()).hexdigest()[:16]
     ended = run.state in TERMINAL and (run.finished_at is None or timezone.now() - run.finished_at > LAST_LOOK)
     live = _learns_by_playing(run) and not ended
-    return Advised([each for each in found if each.open], [each for each in found if not each.open], digest, live)
+    open_, over = ([each for each in found if each.open is wanted] for wanted in (True, False))
+    return Advised(diagnosis, open_, over, digest, live)
 
 
 def _chart_mark(found: AdvisoryView) -> dict[str, Any]:

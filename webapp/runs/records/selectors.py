@@ -143,7 +143,9 @@ def own_run(request: HttpRequest, slug: str, pk: UUID, *, need: Role = Role.VIEW
     """A run of the project, if the person may see it."""
 
     def within(project: Project) -> QuerySet[Run]:
-        rows = runs_with_ages().filter(project=project).select_related("project", "after", "parent", "created_by")
+        rows = runs_with_ages().filter(project=project)
+        rows = rows.select_related("project", "after", "parent", "created_by", "examination")
+        rows = rows.defer("examination__memory")  # which has 230 KB after 20,000 steps
         stars = RunStar.objects.filter(run=OuterRef("pk"), user=cast(User, request.user))
         return rows.annotate(starred=Exists(stars))
 

@@ -114,6 +114,20 @@ def test_parts_of_the_reward_are_looked_at_too(running: Run, record: Any) -> Non
     assert [row[:2] for row in advisories()] == [("dominant_part", 100)]
 
 
+def test_a_run_that_an_older_version_looked_at_gets_its_diagnosis_once(running: Run, record: Any) -> None:
+    record(running, healthy(2))
+    look()
+    Run.objects.filter(pk=running.pk).update(state=RunState.SUCCEEDED, finished_at=timezone.now())
+    look()
+    before = Examination.objects.get()
+    assert before.diagnosis["kind"] == "learning" and before.step == STEPS
+    Examination.objects.update(diagnosis=None)
+    assert look() == 0
+    after = Examination.objects.get()
+    assert (after.diagnosis, after.memory) == (before.diagnosis, before.memory)
+    assert not engine_doctor.waiting().exists()
+
+
 def test_a_later_attempt_trains_its_steps_again(running: Run, record: Any) -> None:
     steps = list(healthy(steps=40))
     record(running, steps[:35])

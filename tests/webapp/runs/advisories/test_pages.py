@@ -13,7 +13,7 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from tests.training.doctor.planted import FAULTS, planted
+from tests.training.doctor.planted import FAULTS, healthy, planted
 from tests.webapp.site.run_pages.test_resume_pages import _saved
 from webapp.engine.doctor import look
 from webapp.runs.advisories.models import Advisory
@@ -56,6 +56,63 @@ def test_the_run_page_says_what_was_found_with_its_evidence_and_acts(client: Cli
         and "steps 3 to 4" in page
         and 'data-kind="quiet"' in page
     )
+
+
+def _diagnoses(page: str) -> list[tuple[str, str]]:
+    """The diagnoses of a page: their kinds, and their words."""
+    found = re.findall(r'data-diagnosis="(\w+)".*?<p>(.*?)</p>', page, re.S)
+    return [(kind, html.unescape(" ".join(re.sub("<[^>]+>", " ", words).split()))) for kind, words in found]
+
+
+@pytest.mark.parametrize(
+    ("code", "steps", "kind", "words"),
+    [
+        ("", 60, "learning", "Learning Success rose from "),
+        ("", 19, "early", "Too early to tell 18 steps are done; from 20 on there is something to compare."),
+        ("no_spread", 60, "stuck", "Stuck "),
+        ("over_optimisation", 60, "gamed", "The reward is gamed Reward rose from "),
+        ("shaping_above_outcome", 60, "gamed", "The reward is gamed In "),
+    ],
+)
+def test_the_page_answers_first_whether_the_run_learns(
+    client: Client, running: Run, record: Any, bob: Any, code: str, steps: int, kind: str, words: str
+) -> None:
+    facts = list(planted(FAULTS[code]) if code else healthy(seed=2))[:steps]
+    record(running, facts)
+    look()
+    client.force_login(bob)
+    page = client.get(reverse("run-detail", args=[running.project.slug, running.pk])).content.decode()
+    [(found, said)] = _diagnoses(page)
+    assert found == kind and said.startswith(words)
+    assert page.index("data-diagnosis") < page.index('id="run-reports"') < page.index('id="run-advisories"')
+    assert (
+        f"{reverse('lab', args=[running.project.slug])}?run={running.pk}" in page.split("data-diagnosis")[1][:600]
+    ) == (kind == "gamed")
+
+
+def test_a_run_that_was_not_looked_at_has_no_diagnosis(client: Client, running: Run, bob: Any) -> None:
+    client.force_login(bob)
+    page = client.get(reverse("run-detail", args=[running.project.slug, running.pk])).content.decode()
+    assert _diagnoses(page) == [] and 'id="run-diagnosis"' in page
+
+
+def test_an_open_page_gets_the_new_diagnosis(client: Client, running: Run, record: Any, bob: Any) -> None:
+    client.force_login(bob)
+    steps = list(healthy(seed=2))
+    record(running, steps[:15])
+    look()
+    first = part(client, running)
+    assert _diagnoses(first.content.decode())[0][0] == "early" and 'hx-swap-oob="true"' in first.content.decode()
+    key = first.context["advised"].key
+    assert part(client, running, shown=key).status_code == 204
+    record(running, steps[15:])
+    look()
+    later = part(client, running, shown=key)
+    assert later.status_code == 200 and _diagnoses(later.content.decode())[0][0] == "learning"
+    chinese = client.get(
+        reverse("run-advisories", args=[running.project.slug, running.pk]), headers={"Accept-Language": "zh-CN"}
+    )
+    assert _diagnoses(chinese.content.decode())[0][1].startswith("正在学习 成功率从前 10 步的 ")
 
 
 def test_a_viewer_sees_it_without_the_buttons_that_stop_and_pause(client: Client, advised: Run, rita: Any) -> None:
