@@ -352,14 +352,11 @@ class TaskRow(NamedTuple):
 
 def dataset_of(rollout: Rollout, config: JobConfig | None) -> Dataset | None:
     """The dataset whose row was played, if it is one of the project's: no other path is read."""
-    if config is None or rollout.row is None:
+    path = _rows_path(rollout, config)
+    known = _id_in(path)
+    if known is None:
         return None
-    held_out = config.evaluate.data if rollout.held_out else ""
-    path = Path(held_out or config.data.train)
-    try:
-        found = Dataset.objects.filter(pk=UUID(path.parent.name), project=rollout.run.project_id).first()
-    except ValueError:
-        return None
+    found = Dataset.objects.filter(pk=known, project=rollout.run.project_id).first()
     return found if found is not None and found.rows_path == path else None
 
 
@@ -370,6 +367,40 @@ def task_row(rollout: Rollout, config: JobConfig | None, components: Sequence[Re
         return None
     row = row_of(dataset, rollout.row + 1) or {}
     return TaskRow(dataset, rollout.row + 1, row, expected_of(row, components))
+
+
+def expected_answers(rollouts: Sequence[Rollout]) -> dict[UUID, str]:
+    """The first expected answer of each rollout's row, by rollout; those whose row names none are left out.
+
+    One query for all. The rollouts have their ``run``.
+    """
+    found: dict[UUID, str] = {}
+    configs = {item.pk: config_for(item) for item in rollouts}
+    paths = {item.pk: _rows_path(item, configs[item.pk]) for item in rollouts}
+    ids = [pk for path in paths.values() if (pk := _id_in(path)) is not None]
+    datasets = Dataset.objects.filter(pk__in=ids, project__in={item.run.project_id for item in rollouts})
+    known = {(dataset.project_id, dataset.rows_path): dataset for dataset in datasets}
+    for item in rollouts:
+        path = paths[item.pk]
+        dataset = known.get((item.run.project_id, path)) if path is not None else None
+        row = row_of(dataset, item.row + 1) if dataset is not None and item.row is not None else None
+        if row and (answers := expected_of(row, spec_of(item, configs[item.pk]))):
+            found[item.pk] = answers[0].text
+    return found
+
+
+def _rows_path(rollout: Rollout, config: JobConfig | None) -> Path | None:
+    if config is None or rollout.row is None:
+        return None
+    return Path((rollout.held_out and config.evaluate.data) or config.data.train)
+
+
+def _id_in(path: Path | None) -> UUID | None:
+    """The id of the dataset whose rows are at a path; ``None`` for another file."""
+    try:
+        return UUID(path.parent.name) if path is not None else None
+    except ValueError:
+        return None
 
 
 def expected_of(row: dict[str, Any], components: Sequence[RewardComponent] = ()) -> list[Expected]:

@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple, Protocol
 from urllib.parse import urlencode
 from uuid import UUID
@@ -287,12 +288,24 @@ def without(filters: Filters, names: Sequence[str]) -> list[tuple[str, str]]:
 MOST_RUNS = 20
 
 
-class Scope(NamedTuple):
+@dataclass(frozen=True)
+class Scope:
     """A project and those of its runs that are searched; ``run`` where it is one run's page."""
 
     project: Project
     runs: Sequence[Run]
     run: Run | None = None
+
+    @cached_property
+    def lost(self) -> Q:
+        """Rollouts of steps that a later attempt played again: only the later ones count."""
+        lost = Q()
+        ids = [run.pk for run in self.runs]
+        attempts = Attempt.objects.filter(run__in=ids, number__gt=1).order_by("run", "number")
+        for attempt in attempts:
+            if attempt.last_step > attempt.first_step:
+                lost |= Q(run=attempt.run_id, attempt__lt=attempt.number, step__gt=attempt.first_step)
+        return lost
 
 
 def run_scope(project: Project, run: Run) -> Scope:
@@ -328,13 +341,3 @@ def carried(run: Run | None, pairs: Sequence[tuple[str, str]]) -> str:
     """The query string that says in which view a rollout was found (``webapp.reading.views`` reads it), so that its
     page leads to the next one there."""
     return "?" + urlencode([("found", urlencode(pairs)), *([] if run else [("in", "project")])])
-
-
-def lost_steps(runs: Sequence[Run]) -> Q:
-    """Rollouts of steps that a later attempt played again: only the later ones count."""
-    lost = Q()
-    attempts = Attempt.objects.filter(run__in=[run.pk for run in runs], number__gt=1).order_by("run", "number")
-    for attempt in attempts:
-        if attempt.last_step > attempt.first_step:
-            lost |= Q(run=attempt.run_id, attempt__lt=attempt.number, step__gt=attempt.first_step)
-    return lost

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from webapp.datasets.recorded import dataset_of_step
 from webapp.datasets.rows import Categories, categories_in_file
-from webapp.reading.inspector.filters import MEASURES, PART, Filters, Scope, Span, lost_steps
+from webapp.reading.inspector.filters import MEASURES, PART, Filters, Scope, Span
 from webapp.runs.config import config_of
 from webapp.runs.models import Run
 from webapp.runs.rollouts.models import Rollout, RolloutStatus, Turn
@@ -203,8 +203,8 @@ def _escape_like(text: str) -> str:
 
 def _filter_query(scope: Scope, filters: Filters) -> Q:
     wanted = Q(run__in=[run.pk for run in scope.runs])
-    if not filters.one("lost") and (lost := lost_steps(scope.runs)):
-        wanted &= ~lost
+    if not filters.one("lost") and scope.lost:
+        wanted &= ~scope.lost
     chosen: Mapping[str, Sequence[str]] = filters.chosen
     if outcomes := chosen.get("outcome"):
         wanted &= Q(outcome__in=outcomes)
@@ -501,3 +501,30 @@ def _in_turn(turn: Turn, phrase: str) -> Snippet | None:
                 after + ("…" if end + AROUND < len(text) else ""),
             )
     return None
+
+
+# --- Last words -----------------------------------------------------------------------------------------------------
+
+LAST_CHARS = 240
+LAST_TURNS = 3  # which are read: a last turn may hold calls only
+LAST_WORDS = r"""
+SELECT wanted.id, said.text FROM unnest(%s::uuid[]) AS wanted (id), LATERAL (
+    SELECT message ->> 'content' AS text
+    FROM (
+        SELECT number, messages FROM rollouts_turn WHERE rollout_id = wanted.id AND number > 0
+        ORDER BY number DESC LIMIT %s
+    ) AS turn, jsonb_array_elements(turn.messages) WITH ORDINALITY AS each (message, place)
+    WHERE message ->> 'role' = 'assistant' AND message ->> 'content' ~ '\S'
+    ORDER BY turn.number DESC, each.place DESC LIMIT 1
+) AS said
+"""
+
+
+def last_words(rollouts: Sequence[Rollout]) -> dict[UUID, str]:
+    """The end of the last text that the model wrote in each rollout, by rollout, on one line; one query for all."""
+    if not rollouts:
+        return {}
+    with connection.cursor() as cursor:
+        cursor.execute(LAST_WORDS, [[item.pk for item in rollouts], LAST_TURNS])
+        texts = {rollout: " ".join(text[-4 * LAST_CHARS :].split()) for rollout, text in cursor.fetchall()}
+    return {rollout: text if len(text) <= LAST_CHARS else f"…{text[-LAST_CHARS:]}" for rollout, text in texts.items()}

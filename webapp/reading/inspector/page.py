@@ -15,6 +15,7 @@ from django.utils.translation import ngettext
 
 from webapp.common.text import figure
 from webapp.common.words import Outcome, failure
+from webapp.reading.groups import expected_answers
 from webapp.reading.inspector.filters import (
     CHOICES,
     MEASURES,
@@ -27,7 +28,7 @@ from webapp.reading.inspector.filters import (
     number_text,
     without,
 )
-from webapp.reading.inspector.finding import Count, Figures, Histogram, Snippet, View, snippets
+from webapp.reading.inspector.finding import Count, Figures, Histogram, Snippet, View, last_words, snippets
 from webapp.runs.config import all_components, component_titles, config_of
 from webapp.runs.rollouts.figures import Signal, judge_functions, signal_of
 from webapp.runs.rollouts.models import Rollout, RolloutGroup
@@ -43,11 +44,14 @@ Place = tuple[UUID, int, int, int, bool]
 
 
 class Line(NamedTuple):
-    """One rollout of the list."""
+    """One rollout of the list. ``words`` are the end of the model's last message, ``expected`` what its task's row
+    expects; both are empty where they are not known."""
 
     rollout: Rollout
     snippet: Snippet | None
     why: str
+    words: str
+    expected: str
 
 
 class Block(NamedTuple):
@@ -105,8 +109,17 @@ def component_names(scope: Scope) -> dict[str, str]:
 
 def blocks(rows: Sequence[Rollout], filters: Filters) -> list[Block]:
     """The rows of a page, in their groups where the order is by step."""
-    found_texts = snippets(rows, filters.text)
-    lines = [Line(item, found_texts.get(item.pk), _failure_title(item)) for item in rows]
+    found_texts, words, expected = snippets(rows, filters.text), last_words(rows), expected_answers(rows)
+    lines = [
+        Line(
+            item,
+            found_texts.get(item.pk),
+            _failure_title(item),
+            words.get(item.pk, ""),
+            expected.get(item.pk, ""),
+        )
+        for item in rows
+    ]
     if filters.order.name != "step":
         return [Block(None, None, lines)] if lines else []
     known, members = _recorded_groups(rows), _whole_groups(rows)

@@ -227,3 +227,59 @@ def test_the_api_finds_the_same(played: Played, rita: User, client_for: ClientFo
     assert "two Chinese characters" in ask("?q=*", 422)["message"]
     project = client_for(rita).get(f"/api/v1/projects/{played.run.project.slug}/rollouts?outcome=solved").json()
     assert [row["id"] for row in project["items"]] == [str(played.rows["right"].pk)]
+
+
+def rows_of(page: str) -> dict[str, str]:
+    """The words of each row, by its place in its group."""
+    rows = re.findall(
+        r'<li class="found-row">.*?>([^<>]+)</a>.*?class="found-said"[^>]*>(.*?)</span> ?<span class="m', page
+    )
+    return {place: " ".join(re.sub("<[^>]+>", " ", words).split()) for place, words in rows}
+
+
+def test_a_row_shows_the_models_last_words(played: Played, rita: User, client_for: ClientFor) -> None:
+    """The list of figures did not say why a rollout failed."""
+    call = {"id": "1", "name": "calculator", "arguments": {"expression": "9 * 5"}}
+    last = [
+        {"role": "assistant", "content": " ", "tool_calls": [call]},
+        {"role": "tool", "content": "not the model's", "tool_call_id": "1"},
+    ]
+    for name in ("right", "mute"):
+        Turn.objects.create(rollout=played.rows[name], run=played.run, number=2, messages=last, seq=99)
+    Turn.objects.filter(rollout=played.rows["mute"], number=1).delete()
+    Rollout.objects.filter(pk=played.rows["mute"].pk).update(tools=["calculator"])
+    long = "a first sentence\n\n" + "x " * 300 + "so it is 54."
+    Turn.objects.filter(rollout=played.rows["wrong"], number=1).update(
+        messages=[{"role": "assistant", "content": "earlier"}, {"role": "assistant", "content": long}]
+    )
+    Turn.objects.filter(rollout=played.rows["open"], number=1).delete()
+    page = text_of(client_for(rita), address(played.run))
+    newest, alone, _held, first = (rows_of(part) for part in page.split("<header")[-4:])
+    assert first["0"] == "I ask the calculator: 9 * 5 is 45."
+    assert first["1"].startswith("…x x x") and first["1"].endswith("so it is 54.") and len(first["1"]) == 241
+    assert first["3"] == "Timed out waiting for the environment. Nothing to say."
+    assert newest["1"] == "no words; it called calculator" and alone == {"0": "no words"}
+    assert page.count("the model's last words") == 1
+
+
+def test_a_group_shows_the_expected_answer(
+    played: Played, rita: User, client_for: ClientFor, make_dataset: Callable[..., Any]
+) -> None:
+    asked = [{"messages": [{"role": "user", "content": f"task {n}"}], "answer": f"the answer {n}"} for n in range(7)]
+    data = make_dataset([*asked, {"messages": [{"role": "user", "content": "task 7"}]}], name="asked")
+    held = make_dataset([{**row, "answer": "held " + row["answer"]} for row in asked], name="held")
+    config = played.run.config
+    resolved = config | {"data": config["data"] | {"train": str(data.rows_path)}}
+    resolved["evaluate"] = config["evaluate"] | {"data": str(held.rows_path)}
+    Run.objects.filter(pk=played.run.pk).update(resolved=resolved)
+    client = client_for(rita)
+    page = text_of(client, address(played.run))
+    assert "expected: the answer 0" in head(page, "Step 1, group 0")
+    assert "expected: held the answer 6" in page and "expected: the answer 6" not in page
+    assert "expected:" not in head(page, "Step 2, group 1"), "its row names none"
+    by_reward = text_of(client, address(played.run, "sort=reward&outcome=failed"))
+    assert "task of wrong · expected: the answer 1" in by_reward
+    one, many = (queries_of(client, address(played.run, query)) for query in ("outcome=solved", "reward_to=9"))
+    assert one == many
+    data.delete()
+    assert "expected: the answer" not in text_of(client, address(played.run))
