@@ -95,13 +95,15 @@ def _checkpoint_before_step(points: list[Checkpoint], step: int) -> Checkpoint |
 class DiagnosisView(NamedTuple):
     """The doctor's diagnosis in the reader's language.
 
-    ``kind`` is one of ``training.doctor.diagnosis``; ``code`` is the advisory that decides it, or empty.
+    ``kind`` is one of ``training.doctor.diagnosis``; ``code`` is the advisory that decides it, or empty. ``reason`` is
+    for a page that shows the advisory itself: its title, else the sentence.
     """
 
     kind: str
     code: str
     title: str
     sentence: str
+    reason: str
 
 
 def diagnosis_view(run: Run) -> DiagnosisView | None:
@@ -110,7 +112,9 @@ def diagnosis_view(run: Run) -> DiagnosisView | None:
     if row is None or row.diagnosis is None:
         return None
     found = Diagnosis.model_validate(row.diagnosis)
-    return DiagnosisView(found.kind, found.code, translated(TITLES[found.kind]), in_words(found.sentence))
+    said = in_words(found.sentence)
+    reason = translated(RULES[found.code].title) if found.code else said
+    return DiagnosisView(found.kind, found.code, translated(TITLES[found.kind]), said, reason)
 
 
 class Advised(NamedTuple):

@@ -69,9 +69,9 @@ def _diagnoses(page: str) -> list[tuple[str, str]]:
     [
         ("", 60, "learning", "Learning Success rose from "),
         ("", 19, "early", "Too early to tell 18 steps are done; from 20 on there is something to compare."),
-        ("no_spread", 60, "stuck", "Stuck "),
-        ("over_optimisation", 60, "gamed", "The reward is gamed Reward rose from "),
-        ("shaping_above_outcome", 60, "gamed", "The reward is gamed In "),
+        ("no_spread", 60, "stuck", "Stuck Zero-variance groups"),
+        ("over_optimisation", 60, "gamed", "The reward is gamed Reward rises, success does not"),
+        ("shaping_above_outcome", 60, "gamed", "The reward is gamed Shaping above the outcome"),
     ],
 )
 def test_the_page_answers_first_whether_the_run_learns(
