@@ -112,19 +112,22 @@ def diagnosis_view(run: Run) -> DiagnosisView | None:
     if row is None or row.diagnosis is None:
         return None
     found = Diagnosis.model_validate(row.diagnosis)
+    if found.code and found.code not in RULES:  # of another version; the next look replaces it
+        return None
     said = in_words(found.sentence)
     reason = translated(RULES[found.code].title) if found.code else said
     return DiagnosisView(found.kind, found.code, translated(TITLES[found.kind]), said, reason)
 
 
 class Advised(NamedTuple):
-    """The diagnosis and the advisories of a run page; ``key`` says whether they are the same, ``live`` whether
-    there may be more."""
+    """The diagnosis and the advisories of a run page; ``key`` says whether the advisories are the same, ``answer_key``
+    whether the diagnosis is, ``live`` whether there may be more."""
 
     diagnosis: DiagnosisView | None
     open: list[AdvisoryView]
     over: list[AdvisoryView]
     key: str
+    answer_key: str
     live: bool
 
     @property
@@ -137,13 +140,15 @@ def advised(run: Run, whole: Sequence[Checkpoint] | None = None) -> Advised:
     """The advisories of a run as its page shows them."""
     diagnosis, found = diagnosis_view(run), advisories_of(run, whole)
     key = "-".join(f"{each.code}.{each.first}{'' if each.open else '.over'}" for each in found)
-    key += f" {diagnosis.sentence if diagnosis else ''}"
     key += f" {run.state in TERMINAL} {run.state == RunState.PAUSED}"  # which decide what can be done about them
-    digest = hashlib.sha256(key.encode()).hexdigest()[:16]
     ended = run.state in TERMINAL and (run.finished_at is None or timezone.now() - run.finished_at > LAST_LOOK)
     live = _learns_by_playing(run) and not ended
     open_, over = ([each for each in found if each.open is wanted] for wanted in (True, False))
-    return Advised(diagnosis, open_, over, digest, live)
+    return Advised(diagnosis, open_, over, _digest(key), _digest(str(diagnosis)), live)
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def _chart_mark(found: AdvisoryView) -> dict[str, Any]:

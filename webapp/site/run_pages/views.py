@@ -18,6 +18,7 @@ from django.utils.text import slugify
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
+from django_htmx.http import reswap
 
 from training.errors import ConfigError
 from training.plain import number_in
@@ -161,13 +162,18 @@ def _by_state(project: Project, run: Run, found: Advised, whole: list[Checkpoint
 @login_required
 @require_GET
 def run_advisories(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
-    """The doctor's findings. 204 while the page shows them already, so that nothing moves under the reader."""
+    """The doctor's findings. 204 while the page shows them already, so that nothing moves under the reader; where only
+    the diagnosis is another, it comes alone, and the advisories with what is unfolded in them stay."""
     project, run = own_run(request, slug, pk)
     whole = whole_checkpoints(run)
     found = advised(run, whole)
-    if request.GET.get("shown") == found.key:
+    same = request.GET.get("shown") == found.key
+    if same and request.GET.get("answer", found.answer_key) == found.answer_key:
         return HttpResponse(status=204)
-    return render(request, "runs/_advisories.html", {**_by_state(project, run, found, whole), "fresh": True})
+    context = {**_by_state(project, run, found, whole), "fresh": True}
+    if same:
+        return reswap(render(request, "runs/_diagnosis.html", context), "none")  # out of band only
+    return render(request, "runs/_advisories.html", context)
 
 
 @login_required

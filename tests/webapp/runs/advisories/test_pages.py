@@ -7,6 +7,7 @@ import json
 import re
 from datetime import timedelta
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 from django.test import Client
@@ -103,12 +104,14 @@ def test_an_open_page_gets_the_new_diagnosis(client: Client, running: Run, recor
     look()
     first = part(client, running)
     assert _diagnoses(first.content.decode())[0][0] == "early" and 'hx-swap-oob="true"' in first.content.decode()
-    key = first.context["advised"].key
-    assert part(client, running, shown=key).status_code == 204
+    shown = {"shown": first.context["advised"].key, "answer": first.context["advised"].answer_key}
+    assert html.escape(urlencode(shown)) in first.content.decode()
+    assert part(client, running, **shown).status_code == 204
     record(running, steps[15:])
     look()
-    later = part(client, running, shown=key)
+    later = part(client, running, **shown)
     assert later.status_code == 200 and _diagnoses(later.content.decode())[0][0] == "learning"
+    assert later["HX-Reswap"] == "none" and "run-advisories" not in later.content.decode(), "what is unfolded stays"
     chinese = client.get(
         reverse("run-advisories", args=[running.project.slug, running.pk]), headers={"Accept-Language": "zh-CN"}
     )
