@@ -7,9 +7,12 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.urls import reverse
 from django.utils import timezone
 
 from envs.wire import Message, ToolCall
+from tests.training.doctor.planted import healthy
+from tests.webapp.runs.advisories.conftest import record, running
 from training.errors import Boundary, ErrorInfo
 from training.journal import (
     Event,
@@ -25,12 +28,15 @@ from training.journal import (
 )
 from webapp.common.storage import attempt_dir
 from webapp.engine.attempts import claim
+from webapp.engine.doctor import look
 from webapp.engine.history import run_transition
 from webapp.engine.projection import Projector
 from webapp.people.teams.models import User
+from webapp.runs.advisories.models import Advisory
 from webapp.runs.models import Run
 from webapp.runs.states import RunState
 
+__all__ = ["record", "running"]
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 HOSTILE = "<img src=x onerror=alert(1)>\u202eevil"
 
@@ -410,3 +416,20 @@ def test_a_chinese_page_names_failures_in_chinese(trainer: Trainer, page_for: Ca
     run_transition(run.pk, RunState.FAILED, lease=trainer.lease, error=error)
     _wait(page, "#run-failure", "大多数轨迹因模型以外的原因失败")
     assert "9 of 10 failed." in page.inner_text("#run-failure .reported")
+
+
+def test_a_new_diagnosis_leaves_what_is_unfolded(running: Run, record: Any, page_for: Any, bob: Any) -> None:
+    """The section of advisories was swapped with each new figure of the line above it."""
+    steps = list(healthy(seed=2))
+    record(running, steps[:15])
+    look()
+    evidence = {"curves": [], "rollouts": [], "figures": {}}
+    Advisory.objects.create(run=running, code="kl_spike", first=3, last=4, open=False, evidence=evidence)
+    page = page_for(bob)
+    page.goto(reverse("run-detail", args=[running.project.slug, running.pk]))
+    page.click(".advisories-over > summary")
+    record(running, steps[15:])
+    look()
+    page.evaluate("document.dispatchEvent(new CustomEvent('slow-tick'))")
+    page.wait_for_selector("[data-diagnosis=learning]")
+    assert page.locator(".advisories-over").get_attribute("open") is not None
