@@ -14,7 +14,7 @@ from pydantic import BaseModel
 
 from training.doctor.doctor import Doctor
 from training.doctor.history import LEAST_BEGIN, History, Point, mean, number, percent
-from training.doctor.learning_detectors import LONG_TRIES, SOLVED, SUCCESSES
+from training.doctor.learning_detectors import SOLVED, SUCCESSES
 from training.doctor.rules import RULES
 from training.words import Sentence, _, sentence
 
@@ -57,7 +57,7 @@ REWARD: dict[Kind, str] = {
     ),
     "falling": _("Reward fell from {then} in the first {begun} steps to {now} in the last {steps} (± {error})."),
 }
-EARLY = _("{steps} steps are done; from {least} on there is something to compare.")
+EARLY = _("{steps} steps can be compared so far, and {least} are needed.")
 
 
 class Diagnosis(BaseModel):
@@ -102,11 +102,11 @@ def diagnosis_of(doctor: Doctor) -> Diagnosis:
 
 def _measured(history: History) -> Diagnosis:
     curve = next((name for name in (*SUCCESSES, "reward") if len(history.points(name)) > 1), "")
-    if history.begin(curve) is None:
-        return Diagnosis(kind="early", steps=history.seen)
-    tenth = history.courses[curve].values // 10
-    now = history.stretches(curve, max(LONG_TRIES, tenth))[-1]
-    begun = history.stretches(curve, max(LEAST_BEGIN, tenth))[0]
+    count = history.courses[curve].values if curve else 0
+    if count < FEW_STEPS:
+        return Diagnosis(kind="early", steps=count)
+    levels = history.stretches(curve, max(LEAST_BEGIN, count // 10))
+    begun, now = levels[0], levels[-1]
     error = SURE * math.hypot(_error(history, curve, begun), _error(history, curve, now))
     kind: Kind = "unclear"
     if curve != "reward" and now.mean >= SOLVED:

@@ -171,7 +171,7 @@ def test_the_command_lists_advisories_and_its_exit_code_says_whether_one_is_open
     assert (found["code"], found["evidence"]["curves"][0]["values"]) == ("phantom_share", [1.0] * 12)
     strict = ["--set", "loop_share=0.9", "--set", "window=10"]
     assert main(["doctor", str(tmp_path), *strict]) == 0
-    early = "Too early to tell. 12 steps are done; from 20 on there is something to compare."
+    early = "Too early to tell. 12 steps can be compared so far, and 20 are needed."
     assert capsys.readouterr().out == f"{early}\n\nNo advisory.\n"
 
 

@@ -69,7 +69,7 @@ def _diagnoses(page: str) -> list[tuple[str, str]]:
     ("code", "steps", "kind", "words"),
     [
         ("", 60, "learning", "Learning Success rose from "),
-        ("", 19, "early", "Too early to tell 18 steps are done; from 20 on there is something to compare."),
+        ("", 19, "early", "Too early to tell 18 steps can be compared so far, and 20 are needed."),
         ("no_spread", 60, "stuck", "Stuck Zero-variance groups"),
         ("over_optimisation", 60, "gamed", "The reward is gamed Reward rises, success does not"),
         ("shaping_above_outcome", 60, "gamed", "The reward is gamed Shaping above the outcome"),
