@@ -22,7 +22,7 @@ from webapp.datasets.models import Dataset
 from webapp.datasets.rows import row_of
 from webapp.reading.parts import config_for, spec_of, weighed_at
 from webapp.reading.turns import Message, message_of
-from webapp.runs.config import component_curves, component_titles
+from webapp.runs.config import component_curves, component_titles, config_of, of_step
 from webapp.runs.models import Run
 from webapp.runs.rollouts.figures import judge_functions, signal_of
 from webapp.runs.rollouts.models import Rollout, RolloutGroup, RolloutStatus, Turn
@@ -375,7 +375,12 @@ def expected_answers(rollouts: Sequence[Rollout]) -> dict[UUID, str]:
     One query for all. The rollouts have their ``run``.
     """
     found: dict[UUID, str] = {}
-    configs = {item.pk: config_for(item) for item in rollouts}
+    of_run = {run.pk: config_of(run) for run in {item.run_id: item.run for item in rollouts}.values()}
+    configs = {
+        item.pk: of_step(item.run, config, item.step, item.part) if config is not None else None
+        for item in rollouts
+        for config in [of_run[item.run_id]]
+    }
     paths = {item.pk: _rows_path(item, configs[item.pk]) for item in rollouts}
     ids = [pk for path in paths.values() if (pk := _id_in(path)) is not None]
     datasets = Dataset.objects.filter(pk__in=ids, project__in={item.run.project_id for item in rollouts})

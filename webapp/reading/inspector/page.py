@@ -109,7 +109,8 @@ def component_names(scope: Scope) -> dict[str, str]:
 
 def blocks(rows: Sequence[Rollout], filters: Filters) -> list[Block]:
     """The rows of a page, in their groups where the order is by step."""
-    found_texts, words, expected = snippets(rows, filters.text), last_words(rows), expected_answers(rows)
+    found_texts, expected = snippets(rows, filters.text), expected_answers(rows)
+    words = last_words([item for item in rows if item.pk not in found_texts])
     lines = [
         Line(
             item,

@@ -258,7 +258,8 @@ def test_a_row_shows_the_models_last_words(played: Played, rita: User, client_fo
     assert first["0"] == "I ask the calculator: 9 * 5 is 45."
     assert first["1"].startswith("…x x x") and first["1"].endswith("so it is 54.") and len(first["1"]) == 241
     assert first["3"] == "Timed out waiting for the environment. Nothing to say."
-    assert newest["1"] == "no words; it called calculator" and alone == {"0": "no words"}
+    assert newest["1"] == "no words in its last turns; it called calculator"
+    assert alone == {"0": "no words in its last turns"}
     assert page.count("the model's last words") == 1
 
 
