@@ -9,6 +9,7 @@ import pytest
 from tests.training.doctor.drifts import DRIFTS, long_healthy
 from tests.training.doctor.planted import FAULTS, healthy, planted
 from tests.training.doctor.test_detectors import recorded
+from training.doctor import diagnosis
 from training.doctor.diagnosis import GAMED, STUCK, TITLES, Diagnosis, diagnosis_of
 from training.doctor.digest import Digest
 from training.doctor.doctor import Doctor
@@ -76,10 +77,12 @@ def test_a_curve_without_any_change_is_as_unsure_as_its_coins() -> None:
     assert after(fell, kept=4).error == pytest.approx(3 * (coins + wavers) ** 0.5)
 
 
-def test_nearly_all_solved_is_an_answer_of_its_own() -> None:
+def test_nearly_all_solved_is_an_answer_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     assert after([0.5] * 20 + [0.95] * 20).kind == "solved"
     assert after([0.5] * 20 + [0.949] * 20).kind == "learning"
     assert after([0.5] * 20 + [0.99] * 20, "reward").kind == "learning"
+    monkeypatch.setattr(diagnosis, "SOLVED", 0.75)  # a mean of which is exact
+    assert after([0.25] * 20 + [0.75] * 20).kind == "solved"
 
 
 def test_a_reward_says_nothing_about_success() -> None:

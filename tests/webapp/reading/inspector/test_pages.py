@@ -253,12 +253,17 @@ def test_a_row_shows_the_models_last_words(played: Played, rita: User, client_fo
         messages=[{"role": "assistant", "content": "earlier"}, {"role": "assistant", "content": long}]
     )
     Turn.objects.filter(rollout=played.rows["open"], number=1).delete()
+    for name, said in (("cut", 2), ("half", 4)):  # of five turns; the last three are read
+        for number in range(2, 6):
+            words = [{"role": "assistant", "content": "later" if number == said else ""}]
+            Turn.objects.create(rollout=played.rows[name], run=played.run, number=number, messages=words, seq=99)
     page = text_of(client_for(rita), address(played.run))
     newest, alone, _held, first = (rows_of(part) for part in page.split("<header")[-4:])
     assert first["0"] == "I ask the calculator: 9 * 5 is 45."
     assert first["1"].startswith("…x x x") and first["1"].endswith("so it is 54.") and len(first["1"]) == 241
     assert first["3"] == "Timed out waiting for the environment. Nothing to say."
     assert newest["1"] == "no words in its last turns; it called calculator"
+    assert first["2"].startswith("no words in its last turns") and newest["0"] == "later"
     assert alone == {"0": "no words in its last turns"}
     assert page.count("the model's last words") == 1
 
