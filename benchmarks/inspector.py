@@ -1,7 +1,8 @@
 """How fast the rollout inspector answers on one run of a million turns: ``python benchmarks/inspector.py``.
 
 Starts a PostgreSQL of its own, writes the run (``inspector_rows.py``; six minutes at full size), and times what a
-person does: filter, sort, search and page (``find``), the bars next to it (``spread``), the whole page over HTTP
+person does: filter, sort, search and page (``find``), the bars next to it (``spread``), why they failed (``causes``),
+the whole page over HTTP
 (``page``), the rollouts next to one that was found (``neighbours``), and any group (``group``). Prints JSON: the median
 and the 95th percentile of the milliseconds of each, and what the words of turns cost: bytes, and milliseconds of the
 projection for a thousand turns with and without them.
@@ -66,6 +67,7 @@ def measure() -> dict[str, Any]:
     from django.test import Client
 
     from webapp.people.teams.models import User
+    from webapp.reading.inspector.clusters import clusters_of
     from webapp.reading.inspector.filters import filters_of, run_scope
     from webapp.reading.inspector.finding import View, figures_of
     from webapp.reading.inspector.page import component_names
@@ -79,6 +81,7 @@ def measure() -> dict[str, Any]:
     client.force_login(User.objects.get(username="reader"))
     find: dict[str, Any] = {}
     spread: dict[str, Any] = {}
+    causes: dict[str, Any] = {}
     page: dict[str, Any] = {}
     neighbours: dict[str, Any] = {}
     for query in QUERIES:
@@ -94,14 +97,18 @@ def measure() -> dict[str, Any]:
         known = view()
         find[query] = milliseconds(found) | {"rollouts": known.count.number, "more": known.count.more}
         spread[query] = milliseconds(lambda known=known: figures_of(known, names))  # type: ignore[misc]
+        sorted_out = clusters_of(view())
+        causes[query] = milliseconds(lambda view=view: clusters_of(view())) | {  # type: ignore[misc]
+            "judged": sorted_out.judged,
+            "failed": sorted_out.failed,
+        }
         page[query] = milliseconds(lambda query=query: client.get(f"/p/bench/runs/{run.pk}/rollouts/?{query}"), 5)  # type: ignore[misc]
         if listed := known.page("", 50)[0]:
             carried = f"/p/bench/rollouts/{listed[len(listed) // 2].pk}/found/?{urlencode({'found': query})}"
             neighbours[query] = milliseconds(lambda carried=carried: client.get(carried))  # type: ignore[misc]
-    return {"find": find, "spread": spread, "page": page, "neighbours": neighbours, "group": groups(client, run)} | {
-        f"{name}_worst_p95_ms": max(each["p95_ms"] for each in listed.values())
-        for name, listed in (("find", find), ("spread", spread), ("page", page), ("neighbours", neighbours))
-    }
+    listed = {"find": find, "spread": spread, "causes": causes, "page": page, "neighbours": neighbours}
+    worst = {f"{name}_worst_p95_ms": max(each["p95_ms"] for each in found.values()) for name, found in listed.items()}
+    return {**listed, "group": groups(client, run), **worst}
 
 
 def groups(client: Any, run: Any) -> dict[str, float]:

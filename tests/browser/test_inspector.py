@@ -45,6 +45,7 @@ def test_why_did_these_fail(
     expect(rows).to_have_count(1)
     assert page.input_value("#inspector-q") == "9 * 5" and page.is_checked("input[value=failed]")
     page.get_by_role("link", name="Clear all").click()
+    page.get_by_text("Distributions").click()
     page.locator(".histogram", has_text="Turns").locator("a").nth(2).click()
     expect(rows).to_have_count(1)
     assert asked(page) == {"turns_from": ["3"], "turns_to": ["3"]}
@@ -61,6 +62,47 @@ def test_why_did_these_fail(
     expect(page.get_by_role("heading", name="Step 1, group 0, rollout 2")).to_be_visible()
     expect(page.locator("h1 .badge[data-state=failed]")).to_have_text("failed")
     assert problems == []
+
+
+@pytest.mark.parametrize(
+    ("locale", "cut", "everything"),
+    [("en-US", "Cut off before the end", "All causes"), ("zh-CN", "结束前被截断", "全部原因")],
+)
+def test_from_a_run_one_click_shows_why_rollouts_failed_and_one_more_all_of_a_cause(
+    page_for: Callable[..., Page],
+    played: Played,  # noqa: F811
+    alice: User,
+    locale: str,
+    cut: str,
+    everything: str,
+) -> None:
+    page = page_for(alice, locale=locale)
+    page.goto(f"/p/joust/runs/{played.run.pk}/?tab=rollouts")
+    page.locator(f"a[href$='/runs/{played.run.pk}/rollouts/']").first.click()
+    causes = page.locator(".cause")
+    expect(causes).to_have_count(3)  # the answers of three, one cut off, one that its environment failed
+    shown = causes.filter(has_text=cut)
+    expect(shown.locator("q")).to_have_text("今天天气很好，我们需要先查询")
+    shown.locator(".cause-acts a").first.click()
+    expect(page.locator(".found-row")).to_have_count(1)
+    expect(causes).to_have_count(1)
+    assert asked(page) == {"cause": ["cut"]}
+    page.check("input[name=outcome][value=failed]")  # the form keeps the cause
+    page.wait_for_url("**outcome=failed**")
+    assert asked(page)["cause"] == ["cut"]
+    page.get_by_role("link", name=everything).click()
+    expect(causes).to_have_count(2)
+
+
+def test_without_scripts_the_causes_are_a_page_of_their_own(
+    page_for: Callable[..., Page],
+    played: Played,  # noqa: F811
+    alice: User,
+) -> None:
+    page = page_for(alice, java_script_enabled=False)
+    page.goto(f"/p/joust/runs/{played.run.pk}/rollouts/")
+    page.get_by_role("link", name="Why they failed").click()
+    expect(page.locator(".cause")).to_have_count(3)
 
 
 def test_without_scripts_the_form_finds_the_same(

@@ -82,7 +82,7 @@ def test_every_page_takes_every_parameter_at_once(cast: dict[str | None, Client]
 
 def test_the_parameters_that_were_broken(cast: dict[str | None, Client], objects: dict[str, Any]) -> None:  # noqa: F811
     places = [f"/p/{objects['slug']}/rollouts/", f"/p/{objects['slug']}/runs/{objects['run_id']}/rollouts/"]
-    places += [f"/api/v1/projects/{objects['slug']}/rollouts{tail}" for tail in ("", "/spread", "/save")]
+    places += [f"/api/v1/projects/{objects['slug']}/rollouts{tail}" for tail in ("", "/spread", "/causes", "/save")]
     asked = [f"{place}?{name}={odd}" for place in places for name in ("tool", "boundary", "run", "q") for odd in ODD]
     asked += [f"{place}?project={odd}" for place in ("/notifications/", "/api/v1/notifications") for odd in ODD]
     statuses = {address: _sent(cast["alice"], "GET", address) for address in asked}

@@ -89,7 +89,7 @@ SENT = [
     Sent("POST", EACH + "runs/batch", {"act": "archive", "runs": ["{run}"]}),
     Sent("POST", EACH + "models", {"name": "kept", "kind": "run", "checkpoint": "{checkpoint}"}),
     Sent("POST", EACH + "chats", {"contestants": [{"source": "checkpoint:{checkpoint}"}]}),
-    *(Sent("GET", EACH + f"rollouts{tail}", {"run": "{run}"}) for tail in ("", "/spread", "/save")),
+    *(Sent("GET", EACH + f"rollouts{tail}", {"run": "{run}"}) for tail in ("", "/spread", "/causes", "/save")),
     Sent("POST", API + "chats/<uuidstr:chat_id>/again", {"answer": "{answer}"}),
     Sent("POST", API + "chats/<uuidstr:chat_id>/messages", {"text": "Hello", "edited": "{turn}"}),
     Sent("POST", "projects/new/", {"name": "New", "team": "{team}"}),

@@ -8,6 +8,7 @@ is made of them.
 
 from __future__ import annotations
 
+from training.doctor.answers import AnswerKind, answer_kind
 from training.doctor.diagnosis import TITLES, Diagnosis, diagnosis_of
 from training.doctor.digest import KEPT, PARTS, RolloutFact, StepFacts
 from training.doctor.doctor import Advisory, Doctor
@@ -22,10 +23,12 @@ __all__ = [
     "SEVERITIES",
     "TITLES",
     "Advisory",
+    "AnswerKind",
     "Diagnosis",
     "Doctor",
     "DoctorOptions",
     "RolloutFact",
     "StepFacts",
+    "answer_kind",
     "diagnosis_of",
 ]

@@ -19,6 +19,8 @@ from envs.wire import Message, ToolCall
 # ``training/rewards/scoring.py``.
 
 EXAMPLE_TOLERANCE = 1e-9
+ERROR_PREFIXES = ("Error:", "错误:")
+"""A tool message that begins so reports a failure; the error text follows."""
 
 
 @dataclass(frozen=True)

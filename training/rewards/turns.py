@@ -23,7 +23,7 @@ from typing import NamedTuple
 from envs.wire import Message, ToolCall
 from training.config import AdvantageScale, RewardComponent
 from training.config.learning import PAID
-from training.rewards.base import Episode
+from training.rewards.base import ERROR_PREFIXES, Episode
 from training.rewards.combining import SCALE_EPSILON, ZERO_VARIANCE_TOLERANCE, mean_of, reward_std, term_of
 
 
@@ -126,9 +126,6 @@ def _divisor(own: Sequence[float], scale: AdvantageScale, batch_std: float | Non
 
 # --- Facts ----------------------------------------------------------------------------------------------------------
 # What an episode shows about its tool calls: the facts that several components ask for.
-
-ERROR_PREFIXES = ("Error:", "错误:")
-"""A tool message that begins so reports a failure; the error text follows."""
 
 
 class CallOutcome(NamedTuple):

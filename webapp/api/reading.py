@@ -94,7 +94,7 @@ def rollout_get(request: HttpRequest, rollout_id: UUID) -> Extended:
 
 def _task_row(rollout: Rollout) -> TaskRow | None:
     config = config_for(rollout)
-    return task_row(rollout, config, spec_of(rollout, config))
+    return task_row(rollout, config, spec_of(rollout.run, config))
 
 
 @router.get("/rollouts/{uuid:rollout_id}/turns", response=rollouts_module.Turns)

@@ -19,6 +19,7 @@ from webapp.api.schemas import Body
 from webapp.common.answers import Deleted, Extended, Items, Page
 from webapp.people.teams.access import object_for, project_for
 from webapp.people.teams.models import Role
+from webapp.reading.inspector.clusters import Clusters, clusters_of
 from webapp.reading.inspector.filters import (
     CHOICES,
     MEASURES,
@@ -30,9 +31,10 @@ from webapp.reading.inspector.filters import (
     project_scope,
     run_scope,
 )
-from webapp.reading.inspector.finding import View, figures_of, snippets
+from webapp.reading.inspector.finding import View, figures_of
 from webapp.reading.inspector.models import SavedView
 from webapp.reading.inspector.page import component_names
+from webapp.reading.inspector.said import snippets
 from webapp.reading.inspector.saving import Kept, found_save, view_delete, views_of, would_save
 from webapp.runs.models import Run
 
@@ -146,6 +148,22 @@ def run_rollouts_spread(request: HttpRequest, run_id: UUID) -> Extended:
 def project_rollouts_spread(request: HttpRequest, slug: str) -> Extended:
     """As of a run."""
     return _spread(request, _project_scope(request, slug, request.GET))
+
+
+def _causes(request: HttpRequest, scope: Scope) -> Clusters:
+    return clusters_of(View(scope, _parse_filters(request.GET)))
+
+
+@router.get("/runs/{uuid:run_id}/rollouts/causes", response=answers.Causes, openapi_extra=TEXT_OF_RUN)
+def run_rollouts_causes(request: HttpRequest, run_id: UUID) -> Clusters:
+    """Why rollouts that the same filters find did not solve their task, the most frequent cause first, with quotes."""
+    return _causes(request, _run_scope(request, run_id))
+
+
+@router.get("/projects/{slug:slug}/rollouts/causes", response=answers.Causes, openapi_extra=TEXT_OF_PROJECT)
+def project_rollouts_causes(request: HttpRequest, slug: str) -> Clusters:
+    """As of a run."""
+    return _causes(request, _project_scope(request, slug, request.GET))
 
 
 def _would_save(request: HttpRequest, scope: Scope) -> dict[str, Any]:

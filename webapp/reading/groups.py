@@ -7,7 +7,7 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
 from django.utils.translation import gettext as _
@@ -86,7 +86,7 @@ def group_of(run: Run, rollouts: Sequence[Rollout]) -> Group:
     """The facts of a group of at least one rollout."""
     first = rollouts[0]
     config = config_for(first)
-    components = spec_of(first, config)
+    components = spec_of(first.run, config)
     split, why = _split_advantages(run, rollouts, components, config)
     titles = component_titles(components)
     curves = component_curves(run)
@@ -352,7 +352,7 @@ class TaskRow(NamedTuple):
 
 def dataset_of(rollout: Rollout, config: JobConfig | None) -> Dataset | None:
     """The dataset whose row was played, if it is one of the project's: no other path is read."""
-    path = _rows_path(rollout, config)
+    path = _rows_path(config, rollout.held_out) if rollout.row is not None else None
     known = _id_in(path)
     if known is None:
         return None
@@ -369,35 +369,77 @@ def task_row(rollout: Rollout, config: JobConfig | None, components: Sequence[Re
     return TaskRow(dataset, rollout.row + 1, row, expected_of(row, components))
 
 
-def expected_answers(rollouts: Sequence[Rollout]) -> dict[UUID, str]:
-    """The first expected answer of each rollout's row, by rollout; those whose row names none are left out.
+class Played(Protocol):
+    """What says which row a rollout played: a ``Rollout``, or as much of one."""
 
-    One query for all. The rollouts have their ``run``.
+    @property
+    def pk(self) -> UUID: ...
+    @property
+    def run(self) -> Run: ...
+    @property
+    def step(self) -> int: ...
+    @property
+    def part(self) -> str: ...
+    @property
+    def row(self) -> int | None: ...
+    @property
+    def held_out(self) -> bool: ...
+    @property
+    def expected(self) -> str: ...
+
+
+def expected_answers(rollouts: Sequence[Played]) -> dict[UUID, str]:
+    """The expected answer of each rollout, by rollout: what an imported run says, else the first that its row names;
+    those without one are left out.
+
+    One query for all, and each row is read once.
     """
-    found: dict[UUID, str] = {}
-    of_run = {run.pk: config_of(run) for run in {item.run_id: item.run for item in rollouts}.values()}
-    configs = {
-        item.pk: of_step(item.run, config, item.step, item.part) if config is not None else None
-        for item in rollouts
-        for config in [of_run[item.run_id]]
-    }
-    paths = {item.pk: _rows_path(item, configs[item.pk]) for item in rollouts}
-    ids = [pk for path in paths.values() if (pk := _id_in(path)) is not None]
-    datasets = Dataset.objects.filter(pk__in=ids, project__in={item.run.project_id for item in rollouts})
-    known = {(dataset.project_id, dataset.rows_path): dataset for dataset in datasets}
-    for item in rollouts:
-        path = paths[item.pk]
-        dataset = known.get((item.run.project_id, path)) if path is not None else None
-        row = row_of(dataset, item.row + 1) if dataset is not None and item.row is not None else None
-        if row and (answers := expected_of(row, spec_of(item, configs[item.pk]))):
-            found[item.pk] = answers[0].text
+    found = {item.pk: item.expected for item in rollouts if item.expected}
+    asked = [item for item in rollouts if item.row is not None and not item.expected]
+    courses = _courses_of(asked)
+    datasets = _datasets_of(asked, courses)
+    texts: dict[tuple[UUID, int, int], str] = {}
+    for item in asked:
+        config, path = courses[item.run.pk, item.step, item.part, item.held_out]
+        dataset = datasets.get((item.run.project_id, path))
+        if dataset is None or item.row is None:
+            continue
+        key = dataset.pk, item.row, id(config)
+        if key not in texts:
+            answers = expected_of(row_of(dataset, item.row + 1) or {}, spec_of(item.run, config))
+            texts[key] = answers[0].text if answers else ""
+        if texts[key]:
+            found[item.pk] = texts[key]
     return found
 
 
-def _rows_path(rollout: Rollout, config: JobConfig | None) -> Path | None:
-    if config is None or rollout.row is None:
+Courses = dict[tuple[UUID, int, str, bool], tuple[JobConfig | None, Path | None]]
+"""The config, and the file of the rows, by run, step, part of its mix, and whether they were held out."""
+
+
+def _courses_of(rollouts: Sequence[Played]) -> Courses:
+    runs = {item.run.pk: item.run for item in rollouts}
+    configs = {pk: config_of(run) for pk, run in runs.items()}
+    found: Courses = {}
+    for run_id, step, part, held_out in {(item.run.pk, item.step, item.part, item.held_out) for item in rollouts}:
+        config = configs[run_id]
+        course = of_step(runs[run_id], config, step, part) if config is not None else None
+        found[run_id, step, part, held_out] = course, _rows_path(course, held_out)
+    return found
+
+
+def _datasets_of(rollouts: Sequence[Played], courses: Courses) -> dict[tuple[UUID, Path | None], Dataset]:
+    """The datasets whose rows were played, by project and path."""
+    ids = [pk for _config, path in courses.values() if (pk := _id_in(path)) is not None]
+    datasets = Dataset.objects.filter(pk__in=ids, project__in={item.run.project_id for item in rollouts})
+    return {(dataset.project_id, dataset.rows_path): dataset for dataset in datasets}
+
+
+def _rows_path(config: JobConfig | None, held_out: bool) -> Path | None:
+    """The file whose rows were played."""
+    if config is None:
         return None
-    return Path((rollout.held_out and config.evaluate.data) or config.data.train)
+    return Path((held_out and config.evaluate.data) or config.data.train)
 
 
 def _id_in(path: Path | None) -> UUID | None:

@@ -12,6 +12,7 @@ from training.rewards.combining import SCHEDULES_ENDED, factor, term_of
 from training.rewards.scoring import form_components
 from webapp.common.text import figure
 from webapp.runs.config import component_curves, component_titles, config_at
+from webapp.runs.models import Run
 from webapp.runs.rollouts.models import Rollout
 
 
@@ -32,12 +33,12 @@ class Part(NamedTuple):
     why: str = ""
 
 
-def spec_of(rollout: Rollout, config: JobConfig | None) -> list[RewardComponent]:
-    """The components that scored a rollout; none where the run's config cannot be read, or is another trainer's."""
+def spec_of(run: Run, config: JobConfig | None) -> list[RewardComponent]:
+    """The components that scored a run's rollouts; none where its config cannot be read, or is another trainer's."""
     if config is None:
         return []
     chosen = config.rewards.components
-    return chosen or ([] if rollout.run.imported_from else form_components())
+    return chosen or ([] if run.imported_from else form_components())
 
 
 def config_for(rollout: Rollout) -> JobConfig | None:

@@ -177,7 +177,7 @@ class PartWords(NamedTuple):
 def words_of(rollout: Rollout, user: User) -> list[PartWords]:
     """Each recorded part with its words, in the spec's order. Raises ``TooMany``."""
     config = config_for(rollout)
-    components = spec_of(rollout, config)
+    components = spec_of(rollout.run, config)
     parts = parts_of(rollout, components)
     refusal = _refusal_reason(rollout)
     if refusal or not parts:

@@ -88,7 +88,7 @@ def rollout_case_save(
     if not any(turn.number for turn in turns):
         raise ValidationError(_("Its transcript is not stored (any more)."))
     config = config_for(rollout)
-    found = task_row(rollout, config, spec_of(rollout, config))
+    found = task_row(rollout, config, spec_of(rollout.run, config))
     case = case_of(rollout, turns)
     case.name, case.row = name, found.row if found else {}
     case.expected, case.total = expected or {}, total
@@ -188,7 +188,7 @@ def _rollout_page(
     request: HttpRequest, project: Project, rollout: Rollout, form: CaseForm | None = None, status: int = 200
 ) -> HttpResponse:
     config = config_for(rollout)
-    components = spec_of(rollout, config)
+    components = spec_of(rollout.run, config)
     siblings = siblings_of(rollout)
     parts = parts_of(rollout, components)
     transcript = _transcript_context(request, project, rollout)
@@ -287,7 +287,7 @@ def rollout_found(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
 def rollout_case(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """Save the rollout as a reward test case."""
     project, rollout = own_rollout(request, slug, pk, need=Role.EDITOR)
-    parts = parts_of(rollout, spec_of(rollout, config_for(rollout)))
+    parts = parts_of(rollout, spec_of(rollout.run, config_for(rollout)))
     form = _case_form(rollout, parts, request.POST)
     if form.is_valid():
         total, expected = form.ranges()
@@ -346,7 +346,7 @@ def run_group(request: HttpRequest, slug: str, pk: UUID, step: int, group: int) 
     found = group_of(run, rollouts)
     first = rollouts[0]
     config = config_for(first)
-    components = spec_of(first, config)
+    components = spec_of(first.run, config)
     shown = chosen_of(found.members, request.GET.getlist("show"))
     curves = component_curves(run)
     visits = _visits_of_rollout(run, first)

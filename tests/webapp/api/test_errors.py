@@ -29,7 +29,12 @@ ROUTES = sorted(
     if route.startswith(API) and route not in SCHEMALESS
     for method in methods
 )
-FOUND = ("/runs/{run_id}/rollouts", "/runs/{run_id}/rollouts/spread", "/runs/{run_id}/rollouts/save")
+FOUND = (
+    "/runs/{run_id}/rollouts",
+    "/runs/{run_id}/rollouts/spread",
+    "/runs/{run_id}/rollouts/causes",
+    "/runs/{run_id}/rollouts/save",
+)
 
 
 def _views() -> dict[str, Callable[..., Any]]:

@@ -98,6 +98,7 @@ def lived(project: Project, objects: dict[str, Any], evaluation: Any, alice: Use
     rollout = Rollout.objects.filter(run=run, held_out=False).first()
     assert rollout is not None
     Rollout.objects.filter(pk=rollout.pk).update(task="add two numbers", row=0, outcome="solved")
+    Rollout.objects.filter(run=run, held_out=True).update(outcome="failed")
     messages = [{"role": "assistant", "content": "5"}]
     Turn.objects.create(run=run, rollout=rollout, number=2, messages=messages, tokens=3, seconds=0.5, seq=3)
     curve = {"name": "kl", "steps": [1, 2], "values": [0.1, 3.0]}

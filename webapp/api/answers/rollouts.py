@@ -77,6 +77,38 @@ class Spread(Answer):
     boundaries: list[Value]
 
 
+class Quote(Answer):
+    """What one rollout of a cluster says."""
+
+    rollout_id: UUID = Field(validation_alias=AliasPath("rollout", "pk"))
+    task: str = Field(validation_alias=AliasPath("rollout", "task"))
+    text: str = Field(description="the error where one is the cause, else the end of the model's last text")
+    expected: str = Field(description="the answer that its task expects; empty where none is known")
+
+
+class Cluster(Answer):
+    """The rollouts with one cause."""
+
+    cause: str = Field(description="the value of the filter `cause` that finds them")
+    title: str
+    count: int
+    quotes: list[Quote] = Field(description="the newest of different groups, three at most")
+    shares: list[float | None] = Field(
+        description="their part of all judged rollouts in equal ranges of steps; null where none was judged"
+    )
+
+
+class Causes(Answer):
+    """Why rollouts did not solve their task; each is counted once, by the first cause that is recorded of it."""
+
+    judged: int = Field(description="rollouts that were looked at and have a verdict or were excluded")
+    failed: int = Field(description="those of them that did not solve their task")
+    sampled: bool = Field(description="they are an even sample")
+    items: list[Cluster] = Field(description="the eight largest")
+    others: int = Field(description="causes that are not listed")
+    other_rollouts: int
+
+
 class SavedView(Answer):
     """Filters under a name."""
 

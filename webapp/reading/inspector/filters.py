@@ -97,6 +97,14 @@ CHOICES: dict[str, Choice] = {
         Choice(
             "outcome", gettext_lazy("Outcome"), gettext_lazy("The outcome of its task."), True, tuple(Outcome.values)
         ),
+        Choice(
+            "cause",
+            gettext_lazy("Cause"),
+            gettext_lazy(
+                "Why it did not solve its task: `cut`, `unreadable`, `call_failed`, `call_failed:<tool>`, `no_call`, "
+                "`error:<code>`, `named:<parts>`, `zero:<parts>` or `answer:<kind>`."
+            ),
+        ),
         Choice("tool", gettext_lazy("Tool"), gettext_lazy("A tool that it called."), True),
         Choice(
             "category",

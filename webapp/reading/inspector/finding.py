@@ -24,11 +24,12 @@ from numpy.typing import NDArray
 
 from webapp.datasets.recorded import dataset_of_step
 from webapp.datasets.rows import Categories, categories_in_file
+from webapp.reading.inspector.causes import with_cause
 from webapp.reading.inspector.filters import MEASURES, PART, Filters, Scope, Span
 from webapp.runs.config import config_of
 from webapp.runs.models import Run
 from webapp.runs.rollouts.models import Rollout, RolloutStatus, Turn
-from webapp.runs.rollouts.words import numbers_of_phrase, texts_of
+from webapp.runs.rollouts.words import numbers_of_phrase
 
 # --- Categories -----------------------------------------------------------------------------------------------------
 # The tasks of runs by category.
@@ -146,6 +147,8 @@ class View:
             rows = rows.filter(pk__in=RawSQL("SELECT unnest(%s::uuid[])", [self.searched.ids]))
         for name, span in self.filters.spans.items():
             rows = _within_span(rows, name, span)
+        if cause := self.filters.one("cause"):
+            rows = with_cause(rows, self.scope.runs, cause, SEARCH_MOST)
         return rows
 
     @cached_property
@@ -361,6 +364,10 @@ class Figures:
     values: dict[str, list[tuple[str, int]]]
     """For ``outcome``, ``tool`` and ``boundary`` each value with its number of rollouts, the most frequent first."""
 
+    def of_outcome(self, outcome: str) -> int:
+        """How many of them came to this."""
+        return dict(self.values["outcome"]).get(outcome, 0)
+
 
 # The figures come in one piece for each measure, as numbers on the wire are written, and are counted here:
 # PostgreSQL takes three times as long for the bars.
@@ -377,7 +384,7 @@ MEASURE = "SELECT 'figures', {name}, 0, string_agg(float8send({value}), '') FROM
 
 def figures_of(view: View, parts: Sequence[str]) -> Figures:
     """The distributions of a view's rollouts. ``parts`` are the reward components to include."""
-    rows, sampled = _sample_rows(view)
+    rows, sampled = sample_rows(view)
     names = [*SHOWN, *(f"{PART}{name}" for name in parts[:PARTS_MOST])]
     params: list[Any] = []
     measures = []
@@ -398,12 +405,13 @@ def figures_of(view: View, parts: Sequence[str]) -> Figures:
         return _figures_of_rows(cursor.fetchall(), names, sampled)
 
 
-def _sample_rows(view: View) -> tuple[QuerySet[Rollout], bool]:
-    """The rows to read: all, or those whose ids are below a bound; and whether it is a sample."""
+def sample_rows(view: View, whole: float = 0.5) -> tuple[QuerySet[Rollout], bool]:
+    """The rows to read: all, or those whose ids are below a bound, where that is at most the ``whole`` share of them;
+    and whether it is a sample."""
     if view.searched is not None or not view.count.more:
         return view.rows, False
     share = min(1.0, SAMPLE / max(_expected_rows(view.rows), COUNT_MOST))
-    if share > 0.5:
+    if share > whole:
         return view.rows, False
     return view.rows.filter(pk__lt=UUID(int=int(share * 2**128))), True
 
@@ -455,76 +463,3 @@ def _histogram(name: str, low: float, high: float, counts: dict[int, int]) -> Hi
         edges = [math.ceil(edge - 1e-9) for edge in edges]
     drawn = [Bar(edges[place], edges[place + 1], counts.get(place, 0)) for place in range(BARS)]
     return Histogram(name, low, high, sum(counts.values()), drawn)
-
-
-# --- Snippets -------------------------------------------------------------------------------------------------------
-# The words around a phrase that was found: which turn of a rollout says it, and where.
-
-AROUND = 80  # characters before and after
-
-
-class Snippet(NamedTuple):
-    """A phrase as a turn says it, with the text before and after it."""
-
-    turn: int
-    before: str
-    said: str
-    after: str
-
-
-def snippets(rollouts: Sequence[Rollout], phrase: str) -> dict[UUID, Snippet]:
-    """For each rollout the first turn that holds the phrase; one query for all."""
-    if not phrase or not rollouts:
-        return {}
-    wanted = Q(rollout=None)
-    for run in {item.run_id for item in rollouts}:
-        numbers = numbers_of_phrase(run, phrase)
-        wanted |= Q(run=run, rollout__in=[item.pk for item in rollouts if item.run_id == run], words__contains=numbers)
-    found: dict[UUID, Snippet] = {}
-    for turn in Turn.objects.filter(wanted).defer("words").order_by("rollout", "number"):
-        if turn.rollout_id not in found and (snippet := _in_turn(turn, phrase)):
-            found[turn.rollout_id] = snippet
-    return found
-
-
-def _in_turn(turn: Turn, phrase: str) -> Snippet | None:
-    wanted = phrase.lower()
-    for text in (*texts_of(turn.messages), turn.wrote):
-        at = text.lower().find(wanted)
-        if at >= 0:
-            end = at + len(phrase)
-            before, after = text[max(0, at - AROUND) : at], text[end : end + AROUND]
-            return Snippet(
-                turn.number,
-                ("…" if at > AROUND else "") + before,
-                text[at:end],
-                after + ("…" if end + AROUND < len(text) else ""),
-            )
-    return None
-
-
-# --- Last words -----------------------------------------------------------------------------------------------------
-
-LAST_CHARS = 240
-LAST_TURNS = 3  # which are read: a last turn may hold calls only
-LAST_WORDS = r"""
-SELECT wanted.id, said.text FROM unnest(%s::uuid[]) AS wanted (id), LATERAL (
-    SELECT message ->> 'content' AS text
-    FROM (
-        SELECT number, messages FROM rollouts_turn WHERE rollout_id = wanted.id AND number > 0
-        ORDER BY number DESC LIMIT %s
-    ) AS turn, jsonb_array_elements(turn.messages) WITH ORDINALITY AS each (message, place)
-    WHERE message ->> 'role' = 'assistant' AND message ->> 'content' ~ '\S'
-    ORDER BY turn.number DESC, each.place DESC LIMIT 1
-) AS said
-"""
-
-
-def last_words(rollouts: Sequence[Rollout]) -> dict[UUID, str]:
-    """The end of the last text that the model wrote in each rollout, by rollout, on one line; one query for all."""
-    if not rollouts:
-        return {}
-    with connection.cursor() as cursor:
-        cursor.execute(LAST_WORDS, [[item.pk for item in rollouts], LAST_TURNS])
-        texts = {rollout: " ".join(text[-4 * LAST_CHARS :].split()) for rollout, text in cursor.fetchall()}
-    return {rollout: text if len(text) <= LAST_CHARS else f"…{text[-LAST_CHARS:]}" for rollout, text in texts.items()}

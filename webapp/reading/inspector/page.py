@@ -16,6 +16,7 @@ from django.utils.translation import ngettext
 from webapp.common.text import figure
 from webapp.common.words import Outcome, failure
 from webapp.reading.groups import expected_answers
+from webapp.reading.inspector.causes import cause_title
 from webapp.reading.inspector.filters import (
     CHOICES,
     MEASURES,
@@ -28,7 +29,8 @@ from webapp.reading.inspector.filters import (
     number_text,
     without,
 )
-from webapp.reading.inspector.finding import Count, Figures, Histogram, Snippet, View, last_words, snippets
+from webapp.reading.inspector.finding import Count, Figures, Histogram, View
+from webapp.reading.inspector.said import Snippet, last_words, snippets
 from webapp.runs.config import all_components, component_titles, config_of
 from webapp.runs.rollouts.figures import Signal, judge_functions, signal_of
 from webapp.runs.rollouts.models import Rollout, RolloutGroup
@@ -110,7 +112,7 @@ def component_names(scope: Scope) -> dict[str, str]:
 def blocks(rows: Sequence[Rollout], filters: Filters) -> list[Block]:
     """The rows of a page, in their groups where the order is by step."""
     found_texts, expected = snippets(rows, filters.text), expected_answers(rows)
-    words = last_words([item for item in rows if item.pk not in found_texts])
+    words = last_words([item.pk for item in rows if item.pk not in found_texts])
     lines = [
         Line(
             item,
@@ -210,6 +212,8 @@ def value_words(scope: Scope, name: str, value: str) -> str:
         return str(Outcome(value).label)
     if name in {"truncated", "held_out", "lost"}:
         return _("yes") if value == "yes" else _("no")
+    if name == "cause":
+        return cause_title(value)
     if name == "run":
         return next((run.name for run in scope.runs if str(run.pk) == value), value)
     return value

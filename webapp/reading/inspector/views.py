@@ -26,6 +26,8 @@ from webapp.datasets.rollouts import MAX_GAP
 from webapp.people.teams.access import can_edit, own, project_for
 from webapp.people.teams.models import Project, Role, User
 from webapp.reading.inspector import page
+from webapp.reading.inspector.causes import NOT_SOLVED
+from webapp.reading.inspector.clusters import Cluster, clusters_of
 from webapp.reading.inspector.filters import (
     CHOICES,
     MEASURES,
@@ -39,10 +41,12 @@ from webapp.reading.inspector.filters import (
     number_text,
     project_scope,
     run_scope,
+    without,
 )
 from webapp.reading.inspector.finding import Figures, View, categories_in, figures_of
 from webapp.reading.inspector.models import SavedView
 from webapp.reading.inspector.saving import TARGETS, found_save, view_delete, views_of, would_save
+from webapp.runs.models import Run
 from webapp.runs.numbering import changed
 from webapp.runs.records.selectors import own_run
 from webapp.runs.states import TERMINAL
@@ -95,9 +99,48 @@ def found_context(request: HttpRequest, view: View, figures: Figures, titles: di
         "here": f"?{urlencode(pairs)}",
         "opened": carried(scope.run, pairs),
         "save_url": f"{address_of(scope.project, scope.run, 'rollouts-save')}?{urlencode(pairs)}",
+        "causes_url": _causes_url(view) if any(figures.of_outcome(item) for item in NOT_SOLVED) else "",
         "fresh_url": _fresh_url(view),
         "can_edit": can_edit(scope.project),
     }
+
+
+def _causes_url(view: View) -> str:
+    """Where the causes of the view's failures are."""
+    scope = view.scope
+    return f"{address_of(scope.project, scope.run, 'rollouts-causes')}?{urlencode(view.filters.pairs())}"
+
+
+@login_required
+@require_GET
+def rollout_causes(request: HttpRequest, slug: str, pk: UUID | None = None) -> HttpResponse:
+    """Why rollouts of the view did not solve their task; a part of the list's page, or a page of its own."""
+    scope = scope_of(request, slug, pk)
+    filters = filters_of(request.GET)
+    found = clusters_of(View(scope, filters))
+    others = without(filters, ["cause"])
+    here, save = address_of(scope.project, scope.run), address_of(scope.project, scope.run, "rollouts-save")
+    context = {
+        "project": scope.project,
+        "run": scope.run,
+        "found": found,
+        "lines": [_cause_line(scope.run, cluster, others) for cluster in found.items],
+        "here": here,
+        "save": save,
+        "everything": f"{here}?{urlencode(others)}",
+        "chosen": filters.one("cause"),
+        "can_edit": can_edit(scope.project),
+    }
+    part = request.headers.get("HX-Request") == "true"
+    response = render(request, "inspector/_causes.html" if part else "inspector/causes.html", context)
+    patch_vary_headers(response, ["HX-Request"])
+    return response
+
+
+def _cause_line(run: Run | None, cluster: Cluster, others: list[tuple[str, str]]) -> tuple[Cluster, str, str]:
+    """A cluster, the query of the view of its rollouts, and that view as the pages of these carry it."""
+    pairs = [*others, ("cause", cluster.cause)]
+    return cluster, urlencode(pairs), carried(run, pairs)
 
 
 def _fresh_url(view: View) -> str:
@@ -174,7 +217,7 @@ def rollouts_fresh(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
 class SaveForm(forms.Form):
     """The kind of object to save as, and its name."""
 
-    kind = forms.ChoiceField(label=gettext_lazy("Save as"), widget=forms.RadioSelect, initial="view")
+    kind = forms.ChoiceField(label=gettext_lazy("Save as"), widget=forms.RadioSelect)
     name = forms.CharField(
         label=gettext_lazy("Name"),
         max_length=80,
@@ -193,8 +236,8 @@ class SaveForm(forms.Form):
         ),
     )
 
-    def __init__(self, data: Any = None) -> None:
-        super().__init__(data)
+    def __init__(self, data: Any = None, kind: str = "view") -> None:
+        super().__init__(data, initial={"kind": kind})
         cast(forms.ChoiceField, self.fields["kind"]).choices = [(item.kind, item.title) for item in TARGETS.values()]
 
 
@@ -204,7 +247,8 @@ def rollouts_save(request: HttpRequest, slug: str, pk: UUID | None = None) -> Ht
     """Ask what to save the view as, and save it."""
     scope = scope_of(request, slug, pk, need=Role.EDITOR)
     view = View(scope, filters_of(request.GET))
-    form = SaveForm(request.POST if request.method == "POST" else None)
+    asked = request.GET.get("kind", "")
+    form = SaveForm(request.POST if request.method == "POST" else None, asked if asked in TARGETS else "view")
     if form.is_valid():
         try:
             kept = found_save(view=view, user=cast(User, request.user), **form.cleaned_data)

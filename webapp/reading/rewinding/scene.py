@@ -88,7 +88,7 @@ def scene_of(rollout: Rollout) -> Scene:
     recording = Recording(reset, prompt, _turn_messages(turns[0]), taken, rollout.env_reward if ended else None)
     tools = own.tools if own is not None else None
     place = _registered_environment(run, rollout.step, rollout.part)
-    return Scene(place, recording, tools, origin, spec_of(rollout, config), weighed_at(rollout))
+    return Scene(place, recording, tools, origin, spec_of(rollout.run, config), weighed_at(rollout))
 
 
 def environment_of(rollout: Rollout) -> Environment:
