@@ -29,7 +29,8 @@ says nothing. Success of a rollout is the environment's word, else the component
 ## Diagnosis
 
 One line at the top of the run's page answers whether it learns what it should. `GET /api/v1/runs/<id>/summary`,
-`tiltyard run show` and `python -m training doctor` give it, too. The first line that applies is the answer:
+`tiltyard run show`, the column *Diagnosis* of the list of runs and `python -m training doctor` give it, too. The first
+line that applies is the answer:
 
 | answer | when |
 |---|---|

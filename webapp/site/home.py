@@ -16,6 +16,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.templatetags.static import static
 from django.utils import timezone
+from django.utils.cache import patch_vary_headers
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_POST
 
@@ -24,6 +25,8 @@ from webapp.common.pages import url_or_none
 from webapp.common.static_files import PLOTLY
 from webapp.datasets.models import Dataset, DatasetState
 from webapp.environments.models import Environment
+from webapp.evaluation.suites.services import leaders_of
+from webapp.people.notifications.news import news_of
 from webapp.people.teams.access import object_for, project_for, projects_of
 from webapp.people.teams.models import DEMO, Project, Role, User
 from webapp.people.teams.selectors import teams_owned
@@ -34,9 +37,9 @@ from webapp.runs.models import Run
 from webapp.runs.pins.models import PinnedChart
 from webapp.runs.pins.services import chart_unpin, pins_shown
 from webapp.runs.records.columns import SHORT, columns_named, heads, table_rows
-from webapp.runs.records.listing import run_list
+from webapp.runs.records.listing import run_lines, runs_sorted
 from webapp.runs.registry.models import RegisteredModel
-from webapp.runs.states import LEASED, TERMINAL
+from webapp.runs.states import LEASED, TERMINAL, RunState
 
 NEWEST = 4
 DEMO_TAKES = timedelta(minutes=3)
@@ -67,12 +70,18 @@ def home_projects(user: User) -> QuerySet[Project]:
 
 
 def project_counts(project: Project) -> dict[str, int]:
-    """How many runs a project has, how many of them are still ``open``, and how many names of each kind of object."""
+    """How many runs a project has, how many of them are still ``open``, ``working``, ``waiting`` or ``paused``, and
+    how many names of each kind of object."""
     runs = Run.objects.filter(project=OuterRef("pk")).order_by().values("project")
-    still = Count("pk", filter=~Q(state__in=TERMINAL))
+    states = {
+        "all": Q(),
+        "open": ~Q(state__in=TERMINAL),
+        "working": Q(state__in=LEASED),
+        "waiting": Q(state=RunState.QUEUED) | Q(state=RunState.DRAFT) & ~Q(phase=""),
+        "paused": Q(state=RunState.PAUSED),
+    }
     asked = {
-        "all": Subquery(runs.annotate(number=Count("pk")).values("number")),
-        "open": Subquery(runs.annotate(number=still).values("number")),
+        **{name: Subquery(runs.annotate(n=Count("pk", filter=wanted)).values("n")) for name, wanted in states.items()},
         **{model.__name__: _named_in(model) for model in SHELVED},
     }
     found = Project.objects.filter(pk=project.pk).values_list(*asked.values()).get()
@@ -189,6 +198,7 @@ def pin_remove(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
 
 
 NEWEST_RUNS = 6
+LEADERS = 4  # suites
 
 
 @login_required
@@ -206,13 +216,12 @@ def home(request: HttpRequest) -> HttpResponse:
 @login_required
 @require_GET
 def project_page(request: HttpRequest, slug: str) -> HttpResponse:
-    """The present work of a project, and what it has."""
+    """What happened in a project since the reader was there, what is at work, and its newest runs."""
     project = project_for(request.user, slug)
     counts, shown = project_counts(project), heads(columns_named(SHORT))
     context = {
         "project": project,
-        "shelves": shelves(project, counts),
-        "lines": table_rows(run_list(project, per_page=NEWEST_RUNS).rows, shown, slug),
+        "lines": table_rows(run_lines(_newest_runs(project), user=None, trends=True), shown, slug),
         "heads": shown,
         "counts": counts,
         "new_url": url_or_none("run-new", slug),
@@ -223,7 +232,32 @@ def project_page(request: HttpRequest, slug: str) -> HttpResponse:
         return render(request, "teams/_latest_runs.html", context)
     pins = pins_shown(project)
     pinned = {"pins": pins, "api": "/api/v1", "plotly": static(PLOTLY)}
-    return render(request, "teams/project.html", {**context, "pins": pins, "pinned": pinned})
+    news = news_of(cast(User, request.user), project)
+    return render(request, "teams/project.html", {**context, "pins": pins, "pinned": pinned, "news": news})
+
+
+def _newest_runs(project: Project) -> list[UUID]:
+    """The newest runs; evaluations that have ended only where there is nothing else, since they outnumber trainings and
+    are shown by suite."""
+    newest = runs_sorted(project, {}, "-created", user=None).values_list("pk", flat=True)
+    others = newest.exclude(kind="evaluate", state__in=TERMINAL)[:NEWEST_RUNS]
+    return list(others) or list(newest[:NEWEST_RUNS])
+
+
+@login_required
+@require_GET
+def project_shelves(request: HttpRequest, slug: str) -> HttpResponse:
+    """The best contestant of each suite, and what a project has: the lower part of its page, or a page of its own."""
+    project = project_for(request.user, slug)
+    context = {
+        "project": project,
+        "leaders": leaders_of(project, LEADERS),
+        "shelves": shelves(project, project_counts(project)),
+    }
+    part = request.headers.get("HX-Request") == "true"
+    response = render(request, "teams/_shelves.html" if part else "teams/shelves.html", context)
+    patch_vary_headers(response, ["HX-Request"])
+    return response
 
 
 @require_GET

@@ -53,6 +53,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("readyz", workers.readyz, name="readyz"),
     path("workers/", workers.worker_list, name="worker-list"),
     path("p/<slug:slug>/", home.project_page, name="project-page"),
+    path("p/<slug:slug>/shelves/", home.project_shelves, name="project-shelves"),
     path("p/<slug:slug>/pins/<uuid:pk>/remove/", home.pin_remove, name="pin-remove"),
     path("p/<slug:slug>/settings/doctor/", doctor_views.doctor_rules, name="doctor-rules"),
     path("p/<slug:slug>/runs/", include(run_urlpatterns)),

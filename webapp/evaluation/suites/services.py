@@ -6,11 +6,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple
+from uuid import UUID
 
 import numpy as np
 from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
-from django.db.models import Max, Model
+from django.db.models import Max, Model, OuterRef, Subquery
 from django.urls import reverse
 from django.utils.translation import gettext as _
 from pydantic import ValidationError as ShapeError
@@ -326,6 +327,41 @@ def board_of(version: SuiteVersion, *, judged: bool = True) -> SuiteBoard:
     if judged:
         board.corrected = _set_verdicts(version, board.lines[:MOST_COMPARED])
     return board
+
+
+class Leader(NamedTuple):
+    """The best of ``scored`` contestants on the newest version of a suite that was played."""
+
+    version: SuiteVersion
+    line: Line
+    scored: int
+
+
+def leaders_of(project: Project, most: int) -> list[Leader]:
+    """The leaders of the suites that were evaluated last, with what their scores leave out; as many queries for one
+    suite as for several."""
+    newest = Subquery(
+        SuiteVersion.objects.filter(suite=OuterRef("suite"), evaluations__isnull=False)
+        .order_by("-number")
+        .values("pk")[:1]
+    )
+    versions = SuiteVersion.objects.filter(suite__project=project, pk=newest).select_related("suite")
+    played = versions.annotate(last=Max("evaluations__created_at")).order_by("-last")
+    shown = {version.pk: version for version in played[:most]}
+    rows = SuiteEvaluation.objects.filter(version__in=shown).prefetch_related("runs__run").order_by("-created_at", "pk")
+    of_version: dict[UUID, dict[str, Line]] = {pk: {} for pk in shown}
+    for evaluation in rows[: most * READ]:
+        line = _line_of(shown[evaluation.version_id], evaluation)
+        if line.score is not None and line.score.value is not None:
+            of_version[evaluation.version_id].setdefault(evaluation.contestant, line)
+    found = [
+        Leader(shown[pk], max(lines.values(), key=_score_value), len(lines))
+        for pk, lines in of_version.items()
+        if lines
+    ]
+    if found:
+        _add_pages_and_notes(project, [leader.line for leader in found])
+    return found
 
 
 def _add_pages_and_notes(project: Project, lines: Sequence[Line]) -> None:

@@ -111,6 +111,21 @@ class Watch(models.Model):
         return f"{self.user}: {self.scope} of {self.project}"
 
 
+class Visit(models.Model):
+    """When a person last saw a project's overview, and when before that visit: what happened since is their news."""
+
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="visits")
+    project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="visits")
+    last_at = models.DateTimeField()
+    before_at = models.DateTimeField(null=True, help_text="the end of the visit before; null at the first one")
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["user", "project"], name="visit_once")]
+
+    def __str__(self) -> str:
+        return f"{self.user} in {self.project}: {self.last_at}"
+
+
 class ReaderState(models.TextChoices):
     """Whether a test mail was asked for."""
 

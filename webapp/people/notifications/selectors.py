@@ -13,7 +13,7 @@ from django.contrib.postgres.expressions import ArraySubquery
 from django.db import connection
 from django.db.models import Func, IntegerField, QuerySet
 
-from webapp.people.notifications.models import Delivery, Kind, Notification, Reader, Scope, Watch
+from webapp.people.notifications.models import Delivery, Event, Kind, Notification, Reader, Scope, Watch
 from webapp.people.notifications.words import PAGES, Words, path_of, words_of
 from webapp.people.teams.access import projects_of, token_of
 from webapp.people.teams.models import Project, User
@@ -92,18 +92,22 @@ def _sql_of_projects_and_unread() -> tuple[str, tuple[Any, ...]]:
 def lines_of(rows: Iterable[Notification]) -> list[Line]:
     """Notifications in the reader's words."""
     items = list(rows)
+    gone = gone_of([item.event for item in items])
+    return [
+        Line(item, words_of(item.event), BADGES[Kind(item.event.kind)], item.event.pk not in gone) for item in items
+    ]
+
+
+def gone_of(events: Sequence[Event]) -> set[UUID]:
+    """The events whose objects had a page and are gone; a query for each kind of object."""
     there: set[tuple[str, str]] = set()
-    for kind in {item.event.object_kind for item in items} & set(PAGES):
-        ids = [item.event.object_id for item in items if item.event.object_kind == kind]
+    for kind in {event.object_kind for event in events} & set(PAGES):
+        ids = [event.object_id for event in events if event.object_kind == kind]
         found = apps.get_model(kind)._default_manager.filter(pk__in=ids).values_list("pk", flat=True)
         there |= {(kind, str(pk)) for pk in found}
-    return [_line_of(item, there) for item in items]
-
-
-def _line_of(item: Notification, there: set[tuple[str, str]]) -> Line:
-    event = item.event
-    gone = event.object_kind in PAGES and (event.object_kind, event.object_id) not in there
-    return Line(item, words_of(event), BADGES[Kind(event.kind)], not gone)
+    return {
+        event.pk for event in events if event.object_kind in PAGES and (event.object_kind, event.object_id) not in there
+    }
 
 
 def notification_of(user: User | AnonymousUser, pk: int) -> Notification | None:

@@ -109,9 +109,14 @@ class DiagnosisView(NamedTuple):
 def diagnosis_view(run: Run) -> DiagnosisView | None:
     """The diagnosis after the newest step that the doctor has seen; ``None`` before the first one."""
     row: Examination | None = getattr(run, "examination", None)
-    if row is None or row.diagnosis is None:
+    return diagnosis_words(row.diagnosis) if row is not None else None
+
+
+def diagnosis_words(stored: dict[str, Any] | None) -> DiagnosisView | None:
+    """A stored diagnosis in the reader's language; ``None`` where there is none."""
+    if stored is None:
         return None
-    found = Diagnosis.model_validate(row.diagnosis)
+    found = Diagnosis.model_validate(stored)
     if found.code and found.code not in RULES:  # of another version; the next look replaces it
         return None
     said = in_words(found.sentence)

@@ -47,6 +47,7 @@ COLUMNS = {
     column.key: column
     for column in (
         Column("state", gettext_noop("State"), "state"),
+        Column("diagnosis", gettext_noop("Diagnosis")),
         Column("success", gettext_noop("Task success"), "-success", figure=True),
         Column("heldout", gettext_noop("Held-out success"), "-heldout", figure=True),
         Column("reward", gettext_noop("Reward"), "-reward", figure=True),
@@ -63,8 +64,8 @@ COLUMNS = {
         Column("created", gettext_noop("Created"), "-created"),
     )
 }
-USUAL = ("state", "success", "heldout", "reward", "trend", "tags", "owner", "step", "created")
-SHORT = ("state", "success", "reward", "trend", "owner", "step", "created")
+USUAL = ("state", "diagnosis", "success", "heldout", "reward", "trend", "tags", "owner", "step", "created")
+SHORT = ("state", "diagnosis", "success", "reward", "trend", "owner", "step", "created")
 """Of a project's newest runs on its own page."""
 
 
@@ -148,6 +149,16 @@ def _state_note(row: RunRow) -> SafeString:
     return SafeString("")
 
 
+def _diagnosis_cell(row: RunRow) -> str:
+    """The doctor's one word for how the run learns, with its reason as a title."""
+    found = row.diagnosis
+    if found is None:
+        return NOTHING
+    return format_html(
+        '<span class="diagnosis" data-diagnosis="{}" title="{}">{}</span>', found.kind, found.reason, found.title
+    )
+
+
 def _success_cell(row: RunRow) -> str:
     between = " – ".join(map(percent, row.success_range or ()))
     return _with_sub(percent(row.success), between) if between else percent(row.success)
@@ -175,6 +186,7 @@ def _step_cell(row: RunRow) -> SafeString:
 
 DRAWN: dict[str, Callable[[RunRow], str]] = {
     "state": _state_cell,
+    "diagnosis": _diagnosis_cell,
     "success": _success_cell,
     "heldout": lambda row: percent(row.heldout),
     "reward": _reward_cell,

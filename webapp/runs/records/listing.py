@@ -33,7 +33,7 @@ from webapp.common.text import finite
 from webapp.common.words import Failure, failure
 from webapp.people.teams.models import Project, User
 from webapp.runs import answers
-from webapp.runs.advisories.selectors import open_count
+from webapp.runs.advisories.selectors import DiagnosisView, diagnosis_words, open_count
 from webapp.runs.config import having
 from webapp.runs.metrics.selectors import sparklines
 from webapp.runs.models import Attempt, Run, RunStar
@@ -98,6 +98,7 @@ class RunRow:
     device_seconds: float | None
     sparkline: list[float | None]
     advisories: int = 0
+    diagnosis: DiagnosisView | None = None
 
     @cached_property
     def failure(self) -> Failure | None:
@@ -238,7 +239,7 @@ def _with_line_columns(rows: QuerySet[Run], user: User | None) -> QuerySet[Run]:
         .select_related("after")
         .defer(*UNREAD, *_UNREAD_BEFORE)
         .annotate(solved=_SOLVED, starred=Exists(starred), device=SORTS["device"], advised=open_count())
-        .annotate(owner=SORTS["owner"])
+        .annotate(owner=SORTS["owner"], diagnosed=F("examination__diagnosis"))
     )
 
 
@@ -266,6 +267,7 @@ def _run_row(run: Run, trend: list[float | None]) -> RunRow:
         device_seconds=None if device is None or run.imported_from else device.total_seconds(),
         sparkline=trend,
         advisories=getattr(run, "advised", None) or 0,
+        diagnosis=diagnosis_words(getattr(run, "diagnosed", None)),
     )
 
 

@@ -271,6 +271,7 @@ def _csv_cells(row: listing.RunRow, shown: Sequence[columns.Column]) -> list[obj
     known: dict[str, object] = {
         "state": run.state,
         "success": row.success,
+        "diagnosis": row.diagnosis.kind if row.diagnosis else "",
         "heldout": row.heldout,
         "reward": row.view["last_reward"],
         "spec": row.spec,

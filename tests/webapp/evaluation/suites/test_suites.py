@@ -19,6 +19,7 @@ from webapp.evaluation.suites.models import Suite, SuiteEvaluation, SuiteRun, Su
 from webapp.evaluation.suites.services import (
     board_of,
     contestants_offered,
+    leaders_of,
     suite_change,
     suite_create,
     suite_delete,
@@ -140,6 +141,33 @@ def test_the_newest_evaluation_counts_and_the_best_over_time_is_kept(
     board = board_of(suite)
     assert [(line.title, line.score.value) for line in board.lines if line.score] == [("b", 0.75), ("a", 0.0)]
     assert [(item.title, item.value) for item in board.history] == [("b", 0.75), ("a", 1.0)]
+
+
+def test_the_leader_of_each_suite_is_of_its_newest_version_that_was_played(
+    suite: SuiteVersion, part: Callable[..., dict[str, Any]], evaluation: Callable[..., Run], alice: Any
+) -> None:
+    project = suite.suite.project
+    assert leaders_of(project, 4) == []
+    good, half, bad = {0: [1, 1], 1: [1, 1]}, {0: [1, 1], 1: [0, 0]}, {0: [0, 0], 1: [0, 0]}
+    played(suite, evaluation, "model:old", good, good)
+    newer, _made = suite_change(suite=suite.suite, user=alice, parts=[part("easy", 2.0)])
+    played(newer, evaluation, "model:a", good)
+    played(newer, evaluation, "model:a", bad)  # its newest counts
+    played(newer, evaluation, "model:b", half)
+    suite_change(suite=suite.suite, user=alice, parts=[part("easy", 5.0)])  # nobody played it yet
+    other = suite_create(project=project, user=alice, name="other", parts=[part("only")])
+    played(other, evaluation, "policy:empty", half)
+    first, second = leaders_of(project, 4)
+    assert (first.version.suite.name, first.line.title, first.scored) == ("other", "policy: writes nothing", 1)
+    assert (second.version.number, second.line.title, second.scored) == (2, "b", 2)
+    assert second.line.score is not None and (second.line.score.value, second.line.score.tasks) == (0.5, 2)
+    assert [leader.version.suite.name for leader in leaders_of(project, 1)] == ["other"]
+
+
+def test_a_suite_without_a_score_has_no_leader(suite: SuiteVersion, evaluation: Callable[..., Run]) -> None:
+    made = played(suite, evaluation, "model:a", {0: [1, 1]}, {0: [1, 1]})
+    Run.objects.filter(suite_run__evaluation=made, suite_run__part=1).update(state=RunState.RUNNING, evaluation=None)
+    assert leaders_of(suite.suite.project, 4) == []
 
 
 def test_an_evaluation_that_still_runs_or_failed_has_no_score(
