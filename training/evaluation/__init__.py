@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from training.evaluation.answers import Answer, Contender, Decided, answer_of, decide
 from training.evaluation.comparisons import (
     ALPHA,
     FLOOR,
@@ -56,7 +57,10 @@ __all__ = [
     "SUCCESS_PART",
     "Z_ALPHA",
     "Agreement",
+    "Answer",
+    "Contender",
     "Counts",
+    "Decided",
     "Figure",
     "Interval",
     "Judged",
@@ -70,10 +74,12 @@ __all__ = [
     "Values",
     "Vote",
     "agreement",
+    "answer_of",
     "better_by",
     "bradley_terry",
     "changes",
     "counts_of",
+    "decide",
     "drawn_tasks",
     "evaluated_places",
     "fisher",

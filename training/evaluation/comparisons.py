@@ -254,7 +254,7 @@ class Paired(NamedTuple):
     ``tasks``: those with a value of both. ``wins``, ``losses``: tasks that b solves and a fails, and the reverse.
     ``difference``: mean of b less mean of a over these tasks, with its interval. ``p_value``: of no difference;
     ``None`` without tasks. ``needed``: tasks after which a difference as large as this one would be seen in four of
-    five evaluations; ``None`` where no number of them would do.
+    five evaluations; ``None`` where no number of them would do. ``alone``: tasks that only one of them has a value of.
     """
 
     tasks: int
@@ -263,6 +263,7 @@ class Paired(NamedTuple):
     difference: Interval
     p_value: float | None
     needed: int | None
+    alone: int = 0
 
 
 def paired(a: Values, b: Values, *, solved_from: float = 0.5, seed: int = 0) -> Paired:
@@ -286,7 +287,8 @@ def paired_columns(
         solved_a, solved_b = columns[both, a] > solved_from, columns[both, b] > solved_from
         wins, losses = int(np.sum(solved_b & ~solved_a)), int(np.sum(solved_a & ~solved_b))
         needed = tasks_needed(changes[both, place])
-        found.append(Paired(int(both.sum()), wins, losses, intervals[place], p_values[place], needed))
+        alone = int(np.sum(np.isnan(columns[:, a]) != np.isnan(columns[:, b])))
+        found.append(Paired(int(both.sum()), wins, losses, intervals[place], p_values[place], needed, alone))
     return found
 
 
