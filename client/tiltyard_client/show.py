@@ -212,9 +212,11 @@ def _value(metric: str, value: float) -> str:
 
 
 def comparison(found: Json) -> None:
-    """The verdicts, then the figures."""
+    """The answer and what it leaves out, the verdicts on pairs, then the figures."""
+    console.print(found["answer"]["text"], style="bold", markup=False)
+    notes(found["answer"]["left_out"])
     for verdict in found["verdicts"]:
-        console.print(verdict["text"], style="bold" if verdict["told_apart"] else "", markup=False)
+        console.print(verdict["text"], markup=False)
     names = [name for name in FIGURES if any(name in item["figures"] for item in found["items"])]
     headings = [_("run"), *(_(FIGURES[name]) for name in names), _("tasks"), _("missing")]
     made = Table(*headings, box=None, header_style="dim")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from training.evaluation.answers import Answer, Contender, Decided, answer_of, decide
+from training.evaluation.answers import Answer, Contender, Decided, answer_of, decide, turned
 from training.evaluation.comparisons import (
     ALPHA,
     FLOOR,
@@ -92,4 +92,5 @@ __all__ = [
     "ranked_as",
     "share_interval",
     "sheet_of",
+    "turned",
 ]

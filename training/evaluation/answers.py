@@ -66,15 +66,15 @@ def decide(pairs: Mapping[tuple[int, int], Paired]) -> list[Decided]:
         swap = (found.difference.value or 0.0) < 0
         better, worse = (a, b) if swap else (b, a)
         apart = p_value is not None and p_value <= ALPHA
-        decided.append(Decided(better, worse, _reversed(found) if swap else found, p_value, apart))
+        decided.append(Decided(better, worse, turned(found) if swap else found, p_value, apart))
     return decided
 
 
-def _reversed(found: Paired) -> Paired:
+def turned(found: Paired) -> Paired:
     """The same pair, compared the other way round."""
     value, low, high, tasks = found.difference
-    turned = Interval(_negated(value), _negated(high), _negated(low), tasks)
-    return found._replace(wins=found.losses, losses=found.wins, difference=turned)
+    difference = Interval(_negated(value), _negated(high), _negated(low), tasks)
+    return found._replace(wins=found.losses, losses=found.wins, difference=difference)
 
 
 def _negated(value: float | None) -> float | None:

@@ -15,8 +15,8 @@ from webapp.api.idempotency import once
 from webapp.api.schemas import Body
 from webapp.common.answers import Extended
 from webapp.evaluation.comparison.contestants import contestants_of
-from webapp.evaluation.comparison.figures import learned_notes, verdicts
 from webapp.evaluation.comparison.rewards import evaluations, offer_of, rescore
+from webapp.evaluation.comparison.verdicts import conclusions
 from webapp.evaluation.rescoring.models import Rescoring
 from webapp.evaluation.rescoring.services import rescoring_cancel
 from webapp.people.teams.access import object_for, project_for
@@ -31,25 +31,25 @@ def compare(
 ) -> dict[str, Any]:
     """Evaluations side by side: `c` names runs, and may be repeated; `spec` is what rewards are weighed by.
 
-    `figures` are those of the page, each `{value, low, high, tasks}`; rewards only where one spec gave or weighed all.
+    `answer` says in one sentence which is better, as the page does, and what that leaves out. `figures` are those of
+    the page, each `{value, low, high, tasks}`; rewards only where one spec gave or weighed all.
     `lacking` names the components of `spec` that an evaluation has not recorded: what of them was computed, what lacks
     and why; `to_score` says what `POST …/compare/rescore` would do about it.
     """
     project = project_for(caller(request), slug)
     contestants, notes = contestants_of(project, c or [])
-    answer: dict[str, Any] = {"notes": notes, "specs_differ": False, "items": [], "verdicts": []}
-    answer |= {"lacking": [], "to_score": None}
     read = evaluations(project, contestants, spec)
+    headline, verdicts = conclusions(contestants, read)
+    answer: dict[str, Any] = {"answer": headline, "notes": notes, "specs_differ": False, "items": []}
+    answer |= {"verdicts": verdicts, "lacking": [], "to_score": None}
     if read is None:
         return answer
     playing, numbers, rewards = read
     answer["specs_differ"] = rewards.differ
-    answer["notes"] += learned_notes(playing)
     for item, sheet, intervals in zip(playing, numbers.sheets, numbers.intervals, strict=True):
         figures = {name: found for name, found in intervals.items() if name != "reward" or rewards.comparable}
         left_out = {"tasks": len(sheet.tasks), "missing_tasks": sheet.missing, "excluded": int(sheet.excluded.sum())}
         answer["items"].append(Extended(item.run, figures=figures, **left_out))
-    answer["verdicts"] = verdicts(playing, numbers)
     lacking = zip(playing, numbers.lacks, strict=True)
     answer["lacking"] = [Extended(lacks, id=item.run.pk) for item, lacks in lacking if lacks.by_name]
     answer["to_score"] = offer_of(project, read)

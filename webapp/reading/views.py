@@ -22,7 +22,7 @@ from webapp.common.answers import in_shape
 from webapp.common.pages import add_errors, page_number
 from webapp.common.words import failure
 from webapp.engine.services import Act, rollout_order
-from webapp.evaluation.comparison.figures import p_text
+from webapp.evaluation.comparison.verdicts import p_text
 from webapp.people.teams.access import can_edit
 from webapp.people.teams.models import Project, Role, User
 from webapp.reading.case_form import CaseForm

@@ -12,7 +12,13 @@ from webapp.people.teams.models import Project, User
 from webapp.runs.models import Run
 
 pytestmark = pytest.mark.django_db
-NOTHING = {"notes": [], "specs_differ": False, "items": [], "verdicts": [], "lacking": [], "to_score": None}
+NO_ANSWER = (
+    "No answer: none of these runs is an evaluation. Evaluate their models on the same tasks, then compare those."
+)
+NOTHING = {
+    "answer": {"kind": "nothing", "text": NO_ANSWER, "leaders": [], "left_out": []},
+    "notes": [], "specs_differ": False, "items": [], "verdicts": [], "lacking": [], "to_score": None,
+}  # fmt: skip
 
 
 def _ask(client: Client, project: Project, *runs: Run, **more: str) -> Any:
@@ -34,6 +40,9 @@ def test_figures_and_verdicts(
     assert [(item["value"], item["tasks"]) for item in success] == [(0.375, 4), (1.0, 4)]
     (verdict,) = found["verdicts"]
     assert (verdict["better"], verdict["worse"], verdict["told_apart"]) == (str(b.pk), str(a.pk), False)
+    answer = found["answer"]
+    assert (answer["kind"], answer["leaders"], answer["left_out"]) == ("equal", [str(b.pk), str(a.pk)], [])
+    assert answer["text"].startswith("No difference can be shown: +62 points of success for b (95% interval ")
     assert "cannot be told apart" in verdict["text"] and found["notes"] == [] and found["specs_differ"] is False
 
 

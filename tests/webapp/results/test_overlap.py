@@ -18,7 +18,7 @@ from webapp.datasets import rows
 from webapp.datasets.models import Dataset
 from webapp.datasets.tasks import identify
 from webapp.evaluation.comparison.boards import boards
-from webapp.evaluation.comparison.figures import Verdict, _with_overlap
+from webapp.evaluation.comparison.verdicts import _learned_sentence
 from webapp.evaluation.suites.services import board_of, suite_create
 from webapp.launch.learned import Overlap, overlap_of, overlap_of_held_out, overlaps_of
 from webapp.people.teams.models import User
@@ -128,14 +128,11 @@ def test_a_comparison_and_its_report_mark_who_learned_from_the_tasks(
     mine, base = played(past, evaluation, copy, "mine"), evaluation("base", {0: [0.0], 1: [0.0]}, dataset=copy)
     message = "mine: " + LEARNED.format(seen=12, tasks=12, where="arithmetic@3") + "."
     found = client_for(bob).get(f"/api/v1/projects/joust/compare?c={mine.pk}&c={base.pk}").json()
-    assert found["notes"] == [message]
+    assert (found["notes"], found["answer"]["left_out"][-1]) == ([], message)
     assert [each["text"].endswith("mine learned from 12 of these 12 tasks.") for each in found["verdicts"]] == [True]
     page = client_for(bob).get(f"/p/joust/compare/?c={mine.pk}&c={base.pk}").content.decode()
     assert message in page and "mine learned from 12 of these 12 tasks." in page
-    verdict = Verdict(*_contestants(mine, base), False, "Equal.", None)
-    assert (
-        _with_overlap(verdict, {mine.pk: Overlap(None, None, ("a@1",))}).text == "Equal. mine learned from these tasks."
-    )
+    assert _learned_sentence("mine", Overlap(None, None, ("a@1",))) == "mine learned from these tasks."
 
 
 def _contestants(*runs: Run) -> list[Any]:

@@ -32,6 +32,17 @@ class Verdict(Answer):
     text: str
 
 
+class Headline(Answer):
+    """The answer to which is better."""
+
+    kind: str = Field(description="better, leaders, ahead, equal, circle or nothing: docs/evaluation.md")
+    text: str
+    leaders: Annotated[list[UUID], BeforeValidator(lambda found: [item.run.pk for item in found])] = Field(
+        description="the runs that it names, the best first"
+    )
+    left_out: list[str] = Field(description="what it does not cover")
+
+
 class ComponentLack(Answer):
     """A component of the spec that an evaluation has not recorded: rollouts by their state."""
 
@@ -80,6 +91,7 @@ class ToScore(Answer):
 class Comparison(Answer):
     """Evaluations side by side."""
 
+    answer: Headline
     notes: list[str]
     specs_differ: bool
     items: list[Contestant]

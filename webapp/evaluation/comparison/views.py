@@ -34,6 +34,7 @@ from webapp.evaluation.comparison.boards import boards
 from webapp.evaluation.comparison.contestants import LEAST, Contestant, contestants_of
 from webapp.evaluation.comparison.rewards import Evaluations, Offer, Rewards, evaluations, offer_of
 from webapp.evaluation.comparison.tasks import MOST_TRIES, aligned, played_tasks, texts_of
+from webapp.evaluation.comparison.verdicts import Headline, Verdict, conclusions
 from webapp.people.teams.access import project_for
 from webapp.people.teams.models import Project
 from webapp.runs.config import flat, plain
@@ -242,9 +243,10 @@ class Comparison:
 
     contestants: list[Contestant]
     notes: list[str]
+    answer: Headline
     rewards: Rewards | None = None
     offer: Offer | None = None
-    verdicts: list[figures.Verdict] = field(default_factory=list)
+    verdicts: list[Verdict] = field(default_factory=list)
     columns: list[figures.Column] = field(default_factory=list)
     lines: list[figures.Line] = field(default_factory=list)
     component_columns: list[figures.Column] = field(default_factory=list)
@@ -262,33 +264,21 @@ class Comparison:
 
 def compare(project: Project, contestants: list[Contestant], notes: list[str], asked: QueryDict) -> Comparison:
     """Read everything; ``asked`` may name a reward spec, a pair, a group of tasks, a category and a page."""
-    made = Comparison(contestants, notes, options=differing(contestants), costs=_costs_of(contestants))
     read = evaluations(project, contestants, asked.get("spec", ""))
+    answer, verdicts = conclusions(contestants, read)
+    made = Comparison(contestants, notes, answer, verdicts=verdicts)
+    made.options, made.costs = differing(contestants), _costs_of(contestants)
     if read is None:
         return made
     playing, numbers, rewards = read
     made.rewards, made.offer = rewards, offer_of(project, read)
-    made.verdicts = figures.verdicts(playing, numbers)
     made.columns = [c for c in figures.columns_of(numbers.sheets) if c.name != "reward" or rewards.comparable]
     made.lines = figures.table_of(playing, numbers, made.columns)
     made.component_columns = figures.component_columns(playing, numbers.sheets, rewards.chosen)
     made.component_lines = figures.table_of(playing, numbers, made.component_columns)
-    made.notes += _pair_notes(playing) + figures.learned_notes(playing)
     made.categories = tasks.by_category(playing, numbers)
     made.task_list = _task_list(playing, numbers, asked)
     return made
-
-
-def _pair_notes(playing: Sequence[Contestant]) -> list[str]:
-    apart = figures.different_tasks(playing)
-    if not apart:
-        return []
-    pairs = "; ".join(f"{a.run.name} – {b.run.name}" for a, b in apart[:3])
-    more = _(" and %(n)d more") % {"n": len(apart) - 3} if len(apart) > 3 else ""
-    return [
-        _("Played different tasks, so they are not compared task by task: %(pairs)s%(more)s.")
-        % {"pairs": pairs, "more": more}
-    ]
 
 
 def _costs_of(contestants: Sequence[Contestant]) -> list[Cost]:

@@ -30,14 +30,13 @@ from webapp.evaluation.comparison.contestants import Contestant
 from webapp.evaluation.comparison.figures import (
     Cell,
     Column,
-    at_floor,
     cell,
     known_columns,
     left_out_text,
     numbers_of,
-    p_text,
     same_tasks,
 )
+from webapp.evaluation.comparison.verdicts import at_floor, p_text
 from webapp.evaluation.suites.models import Suite, SuiteEvaluation, SuiteRun, SuiteVersion
 from webapp.launch.forms import model_choices, suggested_name
 from webapp.launch.learned import overlaps_of

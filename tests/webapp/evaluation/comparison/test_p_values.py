@@ -9,8 +9,8 @@ import pytest
 
 from training.evaluation.comparisons import FLOOR
 from webapp.evaluation.comparison.contestants import contestants_of
-from webapp.evaluation.comparison.figures import at_floor, p_text, verdicts
 from webapp.evaluation.comparison.rewards import evaluations
+from webapp.evaluation.comparison.verdicts import at_floor, conclusions, p_text
 from webapp.people.teams.models import Project
 from webapp.runs.models import Run
 
@@ -27,7 +27,7 @@ def test_a_p_value_that_is_only_bounded_reads_as_a_bound(
     c = evaluation("c", {n: [0.0, float(n == 2)] for n in range(30)}, dataset=data)
     read = evaluations(project, contestants_of(project, [str(run.pk) for run in (a, b, c)])[0], "")
     assert read is not None
-    texts = [verdict.text for verdict in verdicts(read[0], read[1])]
+    texts = [verdict.text for verdict in conclusions(read.playing, read)[1]]
     assert len(texts) == 3 and all(", p < 0.0002, n = 30 tasks × 2." in text for text in texts), texts
 
 

@@ -22,8 +22,8 @@ from tests.markup import dense
 from webapp.datasets.models import Dataset
 from webapp.evaluation.comparison import figures as figures_module
 from webapp.evaluation.comparison.contestants import contestants_of
-from webapp.evaluation.comparison.figures import p_text
 from webapp.evaluation.comparison.tasks import played_tasks
+from webapp.evaluation.comparison.verdicts import p_text
 from webapp.evaluation.comparison.views import Comparison, compare
 from webapp.people.teams.models import Project, User
 from webapp.rewards.models import RewardSpec
@@ -177,7 +177,7 @@ def test_evaluations_of_other_tasks_are_not_paired(
     other = evaluation("other", {0: [1], 1: [1]}, dataset=make_dataset(name="else"))
     found = _found(project, two[0], other, two[1])
     assert len(found.verdicts) == 1 and found.categories == []
-    assert found.notes == ["Played different tasks, so they are not compared task by task: a – other; other – b."]
+    assert found.answer.left_out == ["Left out, because they share no task that counts with the others: other."]
     assert found.task_list is not None and [pair[0] for pair in found.task_list.pairs] == ["0-2"]
     assert _found(project, two[0], other).task_list is None
 
@@ -199,7 +199,8 @@ def _address(project: Project, *runs: object) -> str:
 def test_the_page_says_it_all(client: Client, project: Project, alice: User, two: tuple[Run, Run]) -> None:
     client.force_login(alice)
     page = client.get(_address(project, *two)).content.decode()
-    for text in ("b and a cannot be told apart", "37.5%", "even", "b solves, a fails", "task 1", "Resources used"):
+    answer = "No difference can be shown: +50 points of success for b (95% interval "
+    for text in (answer, "b and a cannot be told apart", "37.5%", "even", "b solves, a fails", "Resources used"):
         assert text in page, text
     task = reverse("compare-task", args=[project.slug, 1])
     assert f"{task}?c={two[0].pk}&amp;c={two[1].pk}" in page
@@ -363,7 +364,8 @@ def test_the_report_is_one_file_that_needs_nothing_else(
     answer = client.get(reverse("compare-report", args=[project.slug]), {"c": [str(run.pk) for run in two]})
     assert answer["Content-Disposition"] == 'attachment; filename="comparison.html"'
     page = answer.content.decode()
-    for text in ("b and a cannot be told apart", "37.5%", "even", "What differs", "Resources used", "--curve-0"):
+    answer = "No difference can be shown: +50 points of success for b (95% interval "
+    for text in (answer, "cannot be told apart", "37.5%", "even", "What differs", "Resources used", "--curve-0"):
         assert text in page, text
     assert not re.findall(r"<(?:script|link|img|iframe|form|button)\b", page) and "url(" not in page
     assert not re.findall(r'(?:href|src)="(?!#)', page)
