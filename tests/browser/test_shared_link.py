@@ -57,7 +57,7 @@ def _private_window(
     reader.on("request", lambda request: asked.append(request.url))
     assert reader.goto(url).status == 200
     assert reader.locator("h1").inner_text() == "week 47" and reader.locator("html").get_attribute("lang") == "zh-hans"
-    assert reader.locator(".shared-figure").all_inner_texts() == ["87.5%", "37.5%"]
+    assert reader.locator(".forest-value strong").all_inner_texts() == ["87.5%", "37.5%", "+50.0"]
     assert "由 bob 于" in reader.locator(".shared-by").inner_text()
     assert reader.locator("a").count() == 1 and reader.locator("form, script, iframe").count() == 0
     assert reader.evaluate("document.documentElement.scrollWidth") <= size["width"]

@@ -312,7 +312,7 @@ def _share(way: Way, page_for: Callable[..., Page], project: Project) -> None:
     assert reader.locator("html").get_attribute("lang") == "zh-hans"
     assert reader.locator("h1").inner_text() == "week 47"
     percents = [percent(run.evaluation["figures"]["success"]["value"]) for run in _compared(way)]
-    assert reader.locator(".shared-figure").all_inner_texts() == percents
+    assert reader.locator(".forest").first.locator(".forest-value strong").all_inner_texts() == percents
     assert reader.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
     assert not any(word in reader.content() for word in (KEY, "127.0.0.1:", "The answer is", "Compute "))
     assert reader.context.cookies() == []

@@ -32,6 +32,7 @@ from webapp.common.text import translated
 from webapp.evaluation.comparison import figures, tasks
 from webapp.evaluation.comparison.boards import boards
 from webapp.evaluation.comparison.contestants import LEAST, Contestant, contestants_of
+from webapp.evaluation.comparison.forest import Forest, leads, levels
 from webapp.evaluation.comparison.rewards import Evaluations, Offer, Rewards, evaluations, offer_of
 from webapp.evaluation.comparison.tasks import MOST_TRIES, aligned, played_tasks, texts_of
 from webapp.evaluation.comparison.verdicts import Headline, Verdict, conclusions
@@ -255,6 +256,8 @@ class Comparison:
     options: list[OptionGroup] = field(default_factory=list)
     costs: list[Cost] = field(default_factory=list)
     task_list: TaskList | None = None
+    levels: Forest | None = None
+    leads: Forest | None = None
 
     @property
     def playing(self) -> list[Contestant]:
@@ -276,6 +279,8 @@ def compare(project: Project, contestants: list[Contestant], notes: list[str], a
     made.lines = figures.table_of(playing, numbers, made.columns)
     made.component_columns = figures.component_columns(playing, numbers.sheets, rewards.chosen)
     made.component_lines = figures.table_of(playing, numbers, made.component_columns)
+    made.levels = levels(playing, numbers)
+    made.leads = leads(playing, numbers, playing.index(answer.leaders[0])) if answer.leaders else None
     made.categories = tasks.by_category(playing, numbers)
     made.task_list = _task_list(playing, numbers, asked)
     return made

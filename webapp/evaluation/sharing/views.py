@@ -26,7 +26,6 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 from webapp.common.ids import name_validator
 from webapp.common.pages import add_errors
 from webapp.evaluation.comparison.contestants import contestants_of
-from webapp.evaluation.comparison.figures import Line
 from webapp.evaluation.comparison.views import OptionGroup, OptionRow, as_file
 from webapp.evaluation.sharing import services
 from webapp.evaluation.sharing.models import MAX_COMMENT_CHARS, Comment, SavedComparison, SharedLink
@@ -385,17 +384,10 @@ def _public_context(link: SharedLink) -> dict[str, Any]:
         "opened": found,
         "found": found.found,
         "contestants": found.contestants,
-        "success": _by_success(found.found.lines) if found.found else [],
         "standalone": True,
         "options_hidden": public != all_options,
         "now": timezone.localtime(),
     }
-
-
-def _by_success(lines: list[Line]) -> list[Line]:
-    """Those whose success is known, the best first."""
-    known = [(line.cells[0].bar[1], line) for line in lines if line.cells and line.cells[0].bar]
-    return [line for _value, line in sorted(known, key=lambda pair: -pair[0])]
 
 
 def _public_options(groups: list[OptionGroup]) -> list[OptionGroup]:

@@ -41,8 +41,9 @@ def test_the_report_is_there_without_an_account(secret: str, saved: SavedCompari
     page = answer.content.decode()
     assert answer.status_code == 200 and "<h1>week 47</h1>" in page
     assert "run-b and run-a cannot be told apart: success +50.0 points" in page
-    figures = re.findall(r'class="shared-figure">([^<]*)<', page)
-    assert figures == ["87.5%", "37.5%"], "the better one first"
+    assert "No difference can be shown: +50 points of success for run-b (95% interval " in page
+    figures = re.findall(r'forest-value">\s*<strong>([^<]*)<', page)
+    assert figures == ["87.5%", "37.5%", "+50.0"], "the better one first, and how far it is ahead"
     assert "even" in page and "odd" in page, "the categories"
     assert "Shared by <strong>bob</strong> on " in page and "valid until " in page
     assert f"{timezone.now() + timedelta(days=7):%Y-%m-%d}" in page
@@ -170,7 +171,7 @@ def test_the_file_needs_nothing_else_and_does_not_tell_the_link(secret: str) -> 
     page = answer.content.decode()
     assert answer["Content-Disposition"] == 'attachment; filename="comparison.html"'
     assert _named(page) == [] and "url(" not in page.split("<style>")[1].split("</style>")[0].replace("url(data:", "")
-    assert "run-b and run-a cannot be told apart" in page and ".shared-figure" in page
+    assert "run-b and run-a cannot be told apart" in page and ".forest-point" in page
     assert secret not in page and "testserver" not in page and "<script" not in page
 
 
@@ -225,4 +226,4 @@ def test_runs_that_train_have_no_verdict(project: Project, bob: User, make_run: 
     runs = [make_run(name="one"), make_run(name="two")]
     saved = comparison_save(project=project, user=bob, name="x", query=Query([str(run.pk) for run in runs]))
     page = Client().get(f"/s/{link_create(saved=saved, user=bob, days=1)[1]}/").content.decode()
-    assert "None of these runs is an evaluation" in page and "What differs" in page
+    assert "No answer: none of these runs is an evaluation." in page and "What differs" in page
