@@ -34,9 +34,9 @@ from webapp.reading.inspector.filters import (
 from webapp.reading.inspector.finding import View, figures_of
 from webapp.reading.inspector.models import SavedView
 from webapp.reading.inspector.page import component_names
-from webapp.reading.inspector.said import snippets
 from webapp.reading.inspector.saving import Kept, found_save, view_delete, views_of, would_save
 from webapp.runs.models import Run
+from webapp.runs.rollouts.said import snippets
 
 router = Router(tags=["rollouts"])
 

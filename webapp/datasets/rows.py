@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
@@ -15,7 +15,8 @@ from uuid import UUID
 from celery import current_app
 from django.core.cache import cache
 
-from training.data import Row, category_of, read_records
+from training.config import RewardComponent
+from training.data import Row, category_of, read_records, row_value
 from training.data.checking import IDENTITIES_NAME, Identities, identities_read, identities_write
 from training.errors import DataError
 from webapp.common.pools import LONG
@@ -155,3 +156,49 @@ def _category_of_line(line: bytes) -> str:
         return category_of(json.loads(line))
     except (ValueError, RecursionError):
         return ""
+
+
+# --- Expected answers ---------------------------------------------------------------------------------------------
+
+EXPECTED_FIELDS = (
+    "answer",
+    "expected_answer",
+    "expected",
+    "ground_truth",
+    "reward_model.ground_truth",
+    "extra_info.answer",
+    "possible_answer",
+    "solution",
+    "final_answer",
+    "target",
+    "verifier",
+)
+"""The usual fields of an expected answer; fields that the run's components read come before them."""
+SHOWN_CHARS = 4_000
+
+
+class Expected(NamedTuple):
+    """A field of the row and what it says; ``value`` is JSON, ``text`` the same as text, cut where it is long."""
+
+    field: str
+    value: Any
+    text: str
+
+
+def expected_of(row: dict[str, Any], components: Sequence[RewardComponent] = ()) -> list[Expected]:
+    """The row's fields with an expected answer: first those that the run's components compare with, then usual ones."""
+    found: list[Expected] = []
+    for field in dict.fromkeys((*_fields_of(components), *EXPECTED_FIELDS)):
+        value = row_value(row, field)
+        if value is not None and value not in ("", [], {}):
+            text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+            found.append(Expected(field, value, text if len(text) <= SHOWN_CHARS else f"{text[:SHOWN_CHARS]} …"))
+    return found
+
+
+def _fields_of(components: Sequence[RewardComponent]) -> Iterator[str]:
+    """The row's fields that components name in their parameters."""
+    for item in components:
+        value = item.params.get("truth_field")
+        if isinstance(value, str) and value:
+            yield value

@@ -3,9 +3,8 @@ dataset."""
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 from uuid import UUID
@@ -14,12 +13,11 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from training.config import JobConfig, RewardComponent
-from training.data import row_value
 from training.plain import number_in
 from training.rewards.combining import Split, reward_std, split_batch, split_group, terms_of
 from webapp.common.text import figure
 from webapp.datasets.models import Dataset
-from webapp.datasets.rows import row_of
+from webapp.datasets.rows import Expected, expected_of, row_of
 from webapp.reading.parts import config_for, spec_of, weighed_at
 from webapp.reading.turns import Message, message_of
 from webapp.runs.config import component_curves, component_titles, config_of, of_step
@@ -315,30 +313,6 @@ def spark_of(shares: Sequence[float | None], here: int | None) -> Spark | None:
 # --- Task -----------------------------------------------------------------------------------------------------------
 # The task behind a rollout: its row of the dataset, and the row's expected answer.
 
-EXPECTED_FIELDS = (
-    "answer",
-    "expected_answer",
-    "expected",
-    "ground_truth",
-    "reward_model.ground_truth",
-    "extra_info.answer",
-    "possible_answer",
-    "solution",
-    "final_answer",
-    "target",
-    "verifier",
-)
-"""The usual fields of an expected answer; fields that the run's components read come before them."""
-SHOWN_CHARS = 4_000
-
-
-class Expected(NamedTuple):
-    """A field of the row and what it says; ``value`` is JSON, ``text`` the same as text, cut where it is long."""
-
-    field: str
-    value: Any
-    text: str
-
 
 class TaskRow(NamedTuple):
     """The row that a rollout played. ``number`` counts from 1, as pages of datasets do; ``row`` is empty where the file
@@ -448,25 +422,6 @@ def _id_in(path: Path | None) -> UUID | None:
         return UUID(path.parent.name) if path is not None else None
     except ValueError:
         return None
-
-
-def expected_of(row: dict[str, Any], components: Sequence[RewardComponent] = ()) -> list[Expected]:
-    """The row's fields with an expected answer: first those that the run's components compare with, then usual ones."""
-    found: list[Expected] = []
-    for field in dict.fromkeys((*_fields_of(components), *EXPECTED_FIELDS)):
-        value = row_value(row, field)
-        if value is not None and value not in ("", [], {}):
-            text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-            found.append(Expected(field, value, text if len(text) <= SHOWN_CHARS else f"{text[:SHOWN_CHARS]} …"))
-    return found
-
-
-def _fields_of(components: Sequence[RewardComponent]) -> Iterator[str]:
-    """The row's fields that components name in their parameters."""
-    for item in components:
-        value = item.params.get("truth_field")
-        if isinstance(value, str) and value:
-            yield value
 
 
 # --- Columns --------------------------------------------------------------------------------------------------------

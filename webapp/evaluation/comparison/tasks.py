@@ -55,7 +55,7 @@ def title_of_group(group: str, first: str, second: str) -> str:
 
 def grouped(first: Sheet, second: Sheet) -> dict[str, list[int]]:
     """The tasks of two contestants by who solves them; a task is solved where more than half of its tries are."""
-    a, b = _success_by_task(first), _success_by_task(second)
+    a, b = success_by_task(first), success_by_task(second)
     groups: dict[str, list[int]] = {name: [] for name in GROUPS}
     for task in sorted(a.keys() | b.keys()):
         one, other = a.get(task), b.get(task)
@@ -68,7 +68,8 @@ def grouped(first: Sheet, second: Sheet) -> dict[str, list[int]]:
     return groups
 
 
-def _success_by_task(sheet: Sheet) -> dict[int, float | None]:
+def success_by_task(sheet: Sheet) -> dict[int, float | None]:
+    """The share of a task's tries that solve it; ``None`` where none counts."""
     values = sheet.of("success")
     return {task: None if np.isnan(value) else float(value) for task, value in zip(sheet.tasks, values, strict=True)}
 
@@ -77,7 +78,7 @@ def lines_of(
     contestants: Sequence[Contestant], sheets: Sequence[Sheet], tasks: Sequence[int], categories: Mapping[int, str]
 ) -> list[TaskLine]:
     """The lines of these tasks."""
-    shares = [(item.run.name, _success_by_task(sheet)) for item, sheet in zip(contestants, sheets, strict=True)]
+    shares = [(item.run.name, success_by_task(sheet)) for item, sheet in zip(contestants, sheets, strict=True)]
     texts = texts_of(contestants, tasks)
     return [
         TaskLine(
@@ -130,7 +131,7 @@ class PlayedTask(NamedTuple):
 
 def played_tasks(contestants: Sequence[Contestant], task: int, number: int) -> list[PlayedTask]:
     """The try ``number`` (from 0) of a task, of each contestant: two queries for all of them."""
-    tries = _tries_by_run([item.run.pk for item in contestants], task)
+    tries = {run: found for (run, _task), found in tries_of([item.run.pk for item in contestants], [task]).items()}
     shown = {pk: found[number] for pk, found in tries.items() if number < len(found)}
     turns: dict[UUID, list[dict[str, Any]]] = {}
     for turn in Turn.objects.filter(rollout__in=[rollout.pk for rollout in shown.values()]).order_by("number"):
@@ -141,16 +142,17 @@ def played_tasks(contestants: Sequence[Contestant], task: int, number: int) -> l
     ]
 
 
-def _tries_by_run(runs: Sequence[UUID], task: int) -> dict[UUID, list[Rollout]]:
-    """Each run's tries of a task in the order of their places, ``MOST_TRIES`` at most; of a place that two attempts
-    played, the later one's."""
+def tries_of(runs: Sequence[UUID], tasks: Sequence[int]) -> dict[tuple[UUID, int], list[Rollout]]:
+    """Each run's tries of each task in the order of their places, ``MOST_TRIES`` at most; of a place that two attempts
+    played, the later one's. One query for all."""
     order = [F("step").asc(), F("group").asc(), F("index").asc(), F("attempt").desc()]
-    rows = Rollout.objects.filter(run__in=runs, row=task).exclude(status=RolloutStatus.RUNNING)
-    rows = rows.annotate(place=Window(RowNumber(), partition_by=[F("run")], order_by=order))
-    found: dict[UUID, dict[tuple[int, int, int], Rollout]] = {}
-    for row in rows.filter(place__lte=MOST_READ).order_by("run", "place"):
-        found.setdefault(row.run_id, {}).setdefault((row.step, row.group, row.index), row)
-    return {pk: list(places.values())[:MOST_TRIES] for pk, places in found.items()}
+    rows = Rollout.objects.filter(run__in=runs, row__in=list(tasks)).exclude(status=RolloutStatus.RUNNING)
+    rows = rows.annotate(place=Window(RowNumber(), partition_by=[F("run"), F("row")], order_by=order))
+    found: dict[tuple[UUID, int], dict[tuple[int, int, int], Rollout]] = {}
+    for item in rows.filter(place__lte=MOST_READ).order_by("run", "row", "place"):
+        if item.row is not None:
+            found.setdefault((item.run_id, item.row), {}).setdefault((item.step, item.group, item.index), item)
+    return {key: list(places.values())[:MOST_TRIES] for key, places in found.items()}
 
 
 def aligned(found: Sequence[PlayedTask]) -> list[Row]:

@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
@@ -32,6 +33,7 @@ from webapp.common.text import translated
 from webapp.evaluation.comparison import figures, tasks
 from webapp.evaluation.comparison.boards import boards
 from webapp.evaluation.comparison.contestants import LEAST, Contestant, contestants_of
+from webapp.evaluation.comparison.examples import Side, examples_of
 from webapp.evaluation.comparison.forest import Forest, leads, levels
 from webapp.evaluation.comparison.rewards import Evaluations, Offer, Rewards, evaluations, offer_of
 from webapp.evaluation.comparison.tasks import MOST_TRIES, aligned, played_tasks, texts_of
@@ -258,6 +260,14 @@ class Comparison:
     task_list: TaskList | None = None
     levels: Forest | None = None
     leads: Forest | None = None
+    read: Evaluations | None = None
+
+    @cached_property
+    def examples(self) -> list[Side]:
+        """Tasks that only one of the pair of the answer solves; read where a page shows them."""
+        if self.read is None or self.answer.pair is None:
+            return []
+        return examples_of(self.read.playing, self.read.numbers, self.answer.pair)
 
     @property
     def playing(self) -> list[Contestant]:
@@ -269,7 +279,7 @@ def compare(project: Project, contestants: list[Contestant], notes: list[str], a
     """Read everything; ``asked`` may name a reward spec, a pair, a group of tasks, a category and a page."""
     read = evaluations(project, contestants, asked.get("spec", ""))
     answer, verdicts = conclusions(contestants, read)
-    made = Comparison(contestants, notes, answer, verdicts=verdicts)
+    made = Comparison(contestants, notes, answer, verdicts=verdicts, read=read)
     made.options, made.costs = differing(contestants), _costs_of(contestants)
     if read is None:
         return made

@@ -24,9 +24,9 @@ from training.doctor import AnswerKind, answer_kind
 from training.rewards.base import ENVIRONMENT
 from webapp.common.words import Outcome, failure
 from webapp.reading.groups import Played, expected_answers
-from webapp.reading.inspector.said import last_words
 from webapp.runs.models import Run
 from webapp.runs.rollouts.models import Rollout, RolloutStatus
+from webapp.runs.rollouts.said import last_words
 
 NOT_SOLVED = (Outcome.FAILED, Outcome.PARTLY, Outcome.EXCLUDED)
 ANSWER = "answer"

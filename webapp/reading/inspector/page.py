@@ -30,10 +30,10 @@ from webapp.reading.inspector.filters import (
     without,
 )
 from webapp.reading.inspector.finding import Count, Figures, Histogram, View
-from webapp.reading.inspector.said import Snippet, last_words, snippets
 from webapp.runs.config import all_components, component_titles, config_of
 from webapp.runs.rollouts.figures import Signal, judge_functions, signal_of
 from webapp.runs.rollouts.models import Rollout, RolloutGroup
+from webapp.runs.rollouts.said import Snippet, last_words, snippets
 
 PER_PAGE = 50
 BAR_WIDTH, BAR_HEIGHT = 10, 48
