@@ -48,11 +48,12 @@ from webapp.common.workers.beating import worker_name
 from webapp.endpoints.models import Endpoint
 from webapp.endpoints.services import key_env
 from webapp.endpoints.spending import chat_left, turn_used
-from webapp.engine.attempts import can_start, new_owner
+from webapp.engine.attempts import new_owner
 from webapp.engine.supervisor import closing
 from webapp.engine.trainer import oom_kills, trainer_env
 from webapp.runs.models import Run
 from webapp.runs.nudge import nudge
+from webapp.runs.records.queue import can_start
 
 # --- Hints ----------------------------------------------------------------------------------------------------------
 # Asking for a worker that answers chats.

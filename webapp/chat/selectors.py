@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -13,10 +12,8 @@ from django.utils.timezone import now
 from webapp.chat.holder import holders, waiting_run
 from webapp.chat.models import Answer, AnswerState, Chat, Turn
 from webapp.common.answers import Extended
-from webapp.common.workers.beating import living
 from webapp.people.teams.models import Project
-from webapp.runs.models import Run
-from webapp.runs.states import LEASED
+from webapp.runs.records.queue import Queue, Waiting, read_queue
 
 
 def chats_of(project: Project) -> QuerySet[Chat]:
@@ -42,7 +39,8 @@ def waits(chat: Chat) -> dict[str, dict[str, Any]]:
     found = list(mine)
     if not found:
         return {}
-    at, why = now(), {pool: _wait_reason(chat, pool) for pool in {answer.pool for answer in found}}
+    at, queue = now(), read_queue()
+    why = {pool: _wait_reason(chat, pool, queue) for pool in {answer.pool for answer in found}}
     return {str(one.pk): {**_queue_place(one, at), **(LOADING if one.token else why[one.pool])} for one in found}
 
 
@@ -54,34 +52,24 @@ def _queue_place(answer: Answer, at: datetime) -> dict[str, Any]:
     return {"seconds": max(0.0, (at - answer.created_at).total_seconds()), "before": before.count()}
 
 
-def _wait_reason(chat: Chat, pool: str) -> dict[str, Any]:
+def _wait_reason(chat: Chat, pool: str, queue: Queue) -> dict[str, Any]:
     """Why an answer that no worker has taken is waiting."""
-    places = dict(living(pool).values_list("name", "places"))
-    if not places:
+    found = queue.pool(pool)
+    if not found.places:
         return {"why": "no_worker"}
-    runs = list(Run.objects.filter(state__in=LEASED, lease_worker__in=places))
-    if len(runs) >= sum(places.values()):
-        return _wait_for_run(
-            chat, min(runs, key=lambda run: math.inf if (left := _seconds_left(run)) is None else left)
-        )
-    if (queued := waiting_run(pool)) is not None:
-        return _wait_for_run(chat, queued)
+    if found.full and (first := found.next_free) is not None and first.run is not None:
+        return _wait_for_run(chat, first.run)
+    if (queued := waiting_run(pool)) is not None and queued.pk in queue.runs:
+        return _wait_for_run(chat, queue.runs[queued.pk])
     return {"why": "busy" if holders(pool).exists() else "starting"}
 
 
-def _wait_for_run(chat: Chat, run: Run) -> dict[str, Any]:
+def _wait_for_run(chat: Chat, run: Waiting) -> dict[str, Any]:
     """A run that has the worker, or gets it next. One of another project has no name here."""
     own = run.project_id == chat.project_id
     return {
         "why": "run",
         "run": run.name if own else "",
         "run_id": str(run.pk) if own else "",
-        "left": _seconds_left(run),
+        "left": run.left.seconds if run.left is not None else None,
     }
-
-
-def _seconds_left(run: Run) -> float | None:
-    """Seconds that a run still takes; ``None`` where that is not known."""
-    if run.step_seconds is None or not run.total_steps:
-        return None
-    return max(0.0, run.step_seconds * (run.total_steps - run.step))

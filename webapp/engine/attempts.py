@@ -22,6 +22,7 @@ from webapp.common.workers.beating import worker_name
 from webapp.engine.history import Lease, LeaseLost, dependency_error, event_add, run_transition
 from webapp.engine.projection import rollouts_close
 from webapp.runs.models import Attempt, Run
+from webapp.runs.records.queue import can_start, silent_after
 from webapp.runs.registry.models import Checkpoint, ModelKind, RegisteredModel
 from webapp.runs.states import LEASED, TERMINAL, RunState
 
@@ -36,23 +37,11 @@ from webapp.runs.states import LEASED, TERMINAL, RunState
 #    owner's writes fail, so it may end the attempt in its place.
 
 CLOCK_SLACK_S = 5  # a beat further in the future was written before the clock was set back
-MISSED_BEATS = 2.5  # a worker that is silent for longer may be lost: its run, queued earlier, would go first
-
-
-def beat_every_s() -> float:
-    """Seconds between beats: four fit into the time to live."""
-    return float(min(settings.LEASE_BEAT_S, settings.LEASE_TTL_S / 4))
 
 
 def new_owner(role: str = "") -> str:
     """A name for this process that no other will ever have."""
     return f"{role}{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:12]}"
-
-
-def can_start(*pools: str) -> QuerySet[Run]:
-    """Queued runs that only wait for a place of these pools, in the order in which they were queued."""
-    free = Q(after=None) | Q(after__state=RunState.SUCCEEDED)
-    return Run.objects.filter(free, state=RunState.QUEUED, pool__in=pools).order_by("queued_at", "created_at")
 
 
 def first_in_line(run_id: UUID, pool: str) -> UUID | None:
@@ -65,10 +54,9 @@ def first_in_line(run_id: UUID, pool: str) -> UUID | None:
     first = can_start(pool).values_list("pk", "queued_at").first()
     if first is None:  # ``claim`` fails this run if its predecessor failed
         return Run.objects.filter(pk=run_id, pool=pool).values_list("pk", flat=True).first()
-    old = Now() - Value(timedelta(seconds=MISSED_BEATS * beat_every_s()))
     older = Run.objects.filter(state__in=LEASED, pool=pool, imported=False, queued_at__lt=first[1])
-    lost = older.annotate(heard_at=Coalesce("lease_beat_at", "lease_started_at")).filter(heard_at__lt=old)
-    return None if lost.exists() else first[0]
+    lost = older.annotate(heard_at=Coalesce("lease_beat_at", "lease_started_at"))
+    return None if lost.filter(heard_at__lt=Now() - Value(silent_after())).exists() else first[0]
 
 
 def claim(run_id: UUID) -> Lease | None:

@@ -45,7 +45,6 @@ from webapp.engine.attempts import (
     WORKER_CLOSING,
     attempt_end,
     beat,
-    beat_every_s,
     claim,
     finished_before,
     first_in_line,
@@ -59,6 +58,7 @@ from webapp.engine.trainer import OUTPUT_NAME, Trainer, kill_orphan, output_tail
 from webapp.environments.tokens import trainer_access
 from webapp.people.teams.services import hub_env
 from webapp.runs.models import Attempt, Run
+from webapp.runs.records.queue import beat_every_s
 from webapp.runs.states import RunState
 
 # --- Output ---------------------------------------------------------------------------------------------------------

@@ -31,12 +31,12 @@ from webapp.common.pools import ENDPOINT, TRAIN
 from webapp.common.work import Load, loads
 from webapp.common.workers.beating import living
 from webapp.common.workers.models import GONE_AFTER, Worker
-from webapp.engine.attempts import can_start
 from webapp.engine.models import ReaperMark
 from webapp.engine.services import fault_text
 from webapp.people.teams.access import projects_of
 from webapp.people.teams.models import User
 from webapp.runs.models import Run
+from webapp.runs.records.queue import can_start
 from webapp.runs.states import LEASED
 
 POOLS = (TRAIN, ENDPOINT)

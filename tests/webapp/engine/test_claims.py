@@ -13,6 +13,7 @@ from django.utils import timezone
 
 from webapp.engine import attempts as leases
 from webapp.runs.models import Attempt, Run, RunEvent
+from webapp.runs.records.queue import beat_every_s
 
 pytestmark = pytest.mark.django_db
 SECOND = timedelta(seconds=1)
@@ -98,7 +99,7 @@ def test_names_of_owners_never_repeat() -> None:
 @pytest.mark.parametrize(("beat_s", "ttl_s", "expected"), [(5, 60, 5.0), (5, 8, 2.0), (20, 60, 15.0)])
 def test_four_beats_fit_into_the_time_to_live(settings: Any, beat_s: float, ttl_s: float, expected: float) -> None:
     settings.LEASE_BEAT_S, settings.LEASE_TTL_S = beat_s, ttl_s
-    assert leases.beat_every_s() == expected
+    assert beat_every_s() == expected
 
 
 def test_a_beat_renews_its_own_lease_only(queued: Any) -> None:

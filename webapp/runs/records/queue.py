@@ -1,0 +1,377 @@
+"""The queue of runs: in which order workers take them, which run holds which worker, and when the next one starts.
+
+Workers take runs in the order of ``can_start``, as places of their pool become free. ``read_queue`` reads all runs that
+wait or hold a place, and all workers, in one query each. It then does what workers will do: each place goes, when its
+run ends, to the first run in line whose predecessor has ended by then. Three such courses (as measured, as quick and as
+slow as the measured steps) give the expected start and its range. A run of unknown length ends never in the first and
+the last of them, and at once in the quick one.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import cached_property
+from statistics import fmean, quantiles
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from django.conf import settings
+from django.contrib.postgres.expressions import ArraySubquery
+from django.contrib.postgres.fields import ArrayField
+from django.db.models import Case, FloatField, OuterRef, Q, QuerySet, Value, When
+from django.db.models.fields.json import KeyTextTransform, KeyTransform
+from django.db.models.functions import Coalesce, Now
+
+from webapp.common.workers.models import GONE_AFTER, Worker
+from webapp.runs.metrics.models import MetricPoint
+from webapp.runs.models import Run
+from webapp.runs.records.selectors import STEP_TIME
+from webapp.runs.states import LEASED, RunState
+
+MISSED_BEATS = 2.5  # a worker that is silent for longer may be lost: its run, queued earlier, would go first
+STEPS_MEASURED = 20
+ENDING = frozenset({RunState.STOPPING, RunState.PAUSING})
+
+
+def beat_every_s() -> float:
+    """Seconds between beats of a lease: four fit into its time to live."""
+    return float(min(settings.LEASE_BEAT_S, settings.LEASE_TTL_S / 4))
+
+
+def can_start(*pools: str) -> QuerySet[Run]:
+    """Queued runs that only wait for a place of these pools, in the order in which workers take them."""
+    free = Q(after=None) | Q(after__state=RunState.SUCCEEDED)
+    return Run.objects.filter(free, state=RunState.QUEUED, pool__in=pools).order_by("queued_at", "created_at", "pk")
+
+
+def silent_after() -> timedelta:
+    """How long a worker may miss its beats before its run may be lost."""
+    return timedelta(seconds=MISSED_BEATS * beat_every_s())
+
+
+# --- Read -----------------------------------------------------------------------------------------------------------
+
+
+class Span(NamedTuple):
+    """Seconds as expected, and their range: ``low`` is 0 where a run of unknown length may end at any time."""
+
+    seconds: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """A run that waits or that a worker has, as the queue needs it. ``measured`` are the seconds of its last steps."""
+
+    pk: UUID
+    name: str
+    project_id: UUID
+    project__slug: str
+    state: str
+    pool: str
+    queued_at: datetime | None
+    created_at: datetime
+    step: int
+    total_steps: int
+    step_seconds: float | None
+    held: dict[str, Any] | None
+    lease_worker: str
+    heard_at: datetime | None
+    read_at: datetime
+    after_id: UUID | None
+    after__name: str | None
+    after__state: str | None
+    device: str | None
+    budget: dict[str, Any] | None
+    measured: list[float]
+
+    @property
+    def queued(self) -> bool:
+        """Whether it waits in the queue."""
+        return self.state == RunState.QUEUED
+
+    @property
+    def silent(self) -> bool:
+        """Whether a worker has it and misses its beats."""
+        return not self.queued and self.heard_at is not None and self.read_at - self.heard_at > silent_after()
+
+    @property
+    def blocked(self) -> bool:
+        """Whether it waits for another run to succeed."""
+        return self.after_id is not None and self.after__state != RunState.SUCCEEDED
+
+    @property
+    def order(self) -> tuple[bool, datetime | None, datetime, UUID]:
+        """Its place in the order of ``can_start``."""
+        return (self.queued_at is None, self.queued_at, self.created_at, self.pk)
+
+    @property
+    def steps_left(self) -> int:
+        """How many steps it has still to make."""
+        return max(0, self.total_steps - self.step)
+
+    @property
+    def pace(self) -> float | None:
+        """Seconds of a step, as measured in this attempt, else in an earlier one; ``None`` before the first step."""
+        return self.step_seconds if self.step_seconds is not None else fmean(self.measured) if self.measured else None
+
+    @property
+    def steps_range(self) -> tuple[float, float] | None:
+        """The seconds between which eight of ten of its last steps took; ``None`` where fewer than two are known."""
+        if len(self.measured) < 2:
+            return None
+        tenths = quantiles(self.measured, n=10, method="inclusive")
+        return tenths[0], tenths[-1]
+
+    @property
+    def ending(self) -> bool:
+        """Whether it has made its last step, or was asked to stop or pause: it saves and gives its worker back."""
+        done = self.total_steps > 0 and self.steps_left == 0
+        return not self.queued and (self.state in ENDING or done)
+
+    @cached_property
+    def left(self) -> Span | None:
+        """How long it still needs a worker; ``None`` where that is not known."""
+        if self.ending:
+            return Span(0.0, 0.0, 0.0)
+        if self.pace is None or not self.total_steps or self.held is not None:
+            return None
+        seconds = self.pace * self.steps_left
+        low, high = (each * self.steps_left for each in self.steps_range or (self.pace, self.pace))
+        most = self._budget_left
+        return Span(min(seconds, most), min(low, seconds, most), min(max(high, seconds), most))
+
+    @property
+    def _budget_left(self) -> float:
+        """Seconds of its time budget that are left; infinite where it has none."""
+        found = self.budget or {}
+        return max(0.0, found["of"] - found.get("hours", 0.0)) * 3600 if found.get("of") else math.inf
+
+
+_MADE = ("heard_at", "read_at", "device", "budget", "measured")
+_COLUMNS = tuple(name for name in Waiting.__dataclass_fields__ if name not in _MADE)
+_STEPS = MetricPoint.objects.filter(run=OuterRef("pk"), name=STEP_TIME, value__gt=0, value__lt=1e9)
+_MEASURED = Case(
+    When(attempt__gt=0, then=ArraySubquery(_STEPS.order_by("-step", "-attempt").values("value")[:STEPS_MEASURED])),
+    default=Value([], output_field=ArrayField(FloatField())),
+)
+
+
+def _runs_waiting() -> list[Waiting]:
+    rows = Run.objects.filter(imported=False, state__in=[RunState.QUEUED, *LEASED]).order_by()
+    made = rows.annotate(
+        heard_at=Coalesce("lease_beat_at", "lease_started_at"),
+        read_at=Now(),
+        device=KeyTextTransform("device", KeyTransform("run", "config")),
+        budget=KeyTransform("time", "health"),
+        measured=_MEASURED,
+    )
+    return [Waiting(**row) for row in made.values(*_COLUMNS, *_MADE)]
+
+
+class Place(NamedTuple):
+    """A place of a worker, and the run that has it; ``None`` where it is free."""
+
+    worker: str
+    run: Waiting | None
+
+
+# --- Order ----------------------------------------------------------------------------------------------------------
+
+
+def _starts(
+    waiting: Sequence[Waiting], free: Iterable[float], ended: Mapping[UUID, float], length: Callable[[Waiting], float]
+) -> dict[UUID, float]:
+    """When each run is taken, in that order. ``free`` is when each place is free, ``ended`` when each run at work
+    ends. A run whose predecessor ends in no course is not in it."""
+    places, line, found = list(free), list(waiting), dict[UUID, float]()
+    done: dict[UUID | None, float] = dict(ended.items())
+
+    def _end(run: Waiting) -> float:
+        return done.get(run.after_id, math.nan)  # which is neither before nor after anything
+
+    heapq.heapify(places)
+    while places and line:
+        at = heapq.heappop(places)
+        first = next((n for n, each in enumerate(line) if not each.blocked or _end(each) <= at), None)
+        if first is not None:
+            run = line.pop(first)
+            found[run.pk], done[run.pk] = at, at + length(run)
+            heapq.heappush(places, done[run.pk])
+            continue
+        later = [end for each in line if (end := _end(each)) > at]
+        if later:  # the place stays free until one of their predecessors has ended
+            heapq.heappush(places, min(later))
+    return found
+
+
+def _expected(run: Waiting) -> float:
+    return math.inf if run.left is None else run.left.seconds
+
+
+def _quick(run: Waiting) -> float:
+    return 0.0 if run.left is None else run.left.low
+
+
+def _slow(run: Waiting) -> float:
+    return math.inf if run.left is None else run.left.high
+
+
+@dataclass(frozen=True)
+class Queued:
+    """The state of a queued run in its queue.
+
+    ``place`` counts from 1, the run that is taken next; ``None`` for one that waits for another run. ``start`` is when
+    a worker is expected to take it (``None``: not known), and ``unknown`` the first run whose length is not known.
+    ``lost`` is a run that was queued earlier and whose worker misses its beats: nothing is taken before it is decided.
+    """
+
+    run: Waiting
+    why: str
+    place: int | None
+    start: Span | None
+    pool: Pool
+    unknown: Waiting | None = None
+    lost: Waiting | None = None
+
+    @property
+    def ahead(self) -> int | None:
+        """How many runs are taken before it."""
+        return None if self.place is None else self.place - 1
+
+    @property
+    def no_gpu(self) -> bool:
+        """Whether it asks for a GPU and no living worker of its pool has one: it is taken, and fails."""
+        return self.run.device == "cuda" and bool(self.pool.places) and not self.pool.gpu
+
+
+WAITS_FOR = {
+    RunState.CANCELLED: "after_stopped",
+    RunState.PAUSED: "after_paused",
+    RunState.DRAFT: "after_draft",
+}
+
+
+class Pool:
+    """The places of one pool, and its line."""
+
+    def __init__(self, name: str, runs: Sequence[Waiting], workers: Sequence[Worker]) -> None:
+        serving = [worker for worker in workers if name in worker.queues]
+        living = [worker for worker in serving if not worker.problem]
+        self.name = name
+        self.has_problem = bool(serving) and not living
+        self.gpu = any(worker.device.startswith("GPU") for worker in living)
+        at_work = [run for run in runs if not run.queued and not run.silent]
+        self.ended = {run.pk: run for run in at_work}
+        self.lost = [run for run in runs if run.silent and run.pool == name]
+        self.line = sorted(
+            (run for run in runs if run.pool == name and (run.queued or run.silent)), key=lambda run: run.order
+        )
+        self.places = [place for worker in living for place in _places_of(worker, at_work)]
+
+    @property
+    def taken(self) -> list[Place]:
+        """The places that runs have."""
+        return [place for place in self.places if place.run is not None]
+
+    @property
+    def full(self) -> bool:
+        """Whether runs have all of its places."""
+        return len(self.taken) == len(self.places)
+
+    @property
+    def next_free(self) -> Place | None:
+        """The place that is expected to be free first, of those that runs have."""
+        return min(self.taken, key=lambda place: _expected(place.run) if place.run else 0.0, default=None)
+
+    def _course(self, length: Callable[[Waiting], float]) -> dict[UUID, float]:
+        free = [length(place.run) if place.run else 0.0 for place in self.places]
+        ended = {pk: length(run) for pk, run in self.ended.items()}
+        return _starts(self.line, free or [math.inf], ended, length)  # without workers: the order alone
+
+    @cached_property
+    def courses(self) -> tuple[dict[UUID, float], dict[UUID, float], dict[UUID, float]]:
+        """When each run of the line is taken: as expected, at the earliest, at the latest."""
+        return self._course(_expected), self._course(_quick), self._course(_slow)
+
+    @cached_property
+    def order(self) -> dict[UUID, int]:
+        """The place in the line of each run that is taken, from 0."""
+        return {pk: number for number, pk in enumerate(self.courses[0])}
+
+    def queued(self, run: Waiting) -> Queued:
+        """The state of one of its queued runs."""
+        expected, quick, slow = (course.get(run.pk, math.inf) for course in self.courses)
+        start = (
+            Span(expected, min(quick, expected), max(slow, expected))
+            if math.isfinite(expected) and self.places
+            else None
+        )
+        lost = next((each for each in self.lost if each.order < run.order), None)
+        place = None if run.blocked else self.order.get(run.pk, len(self.order)) + 1
+        return Queued(
+            run=run,
+            why=self._why(run, expected, lost),
+            place=place,
+            start=start,
+            pool=self,
+            unknown=self._unknown(run) if start is None else None,
+            lost=lost,
+        )
+
+    def _why(self, run: Waiting, expected: float, lost: Waiting | None) -> str:
+        if run.blocked:
+            return WAITS_FOR.get(RunState(run.after__state or RunState.DRAFT), "after")
+        if not self.places:
+            return "worker_problem" if self.has_problem else "no_worker"
+        if lost is not None:
+            return "worker_lost"
+        free = len(self.places) - len(self.taken)
+        return "starting" if expected == 0 and self.order[run.pk] < free else "busy"
+
+    def before(self, run: Waiting) -> list[Waiting]:
+        """The runs that are taken before this one, in that order."""
+        mine, known = self.order.get(run.pk, len(self.order)), {each.pk: each for each in self.line}
+        return [known[pk] for pk, number in self.order.items() if number < mine]
+
+    def _unknown(self, run: Waiting) -> Waiting | None:
+        """The first run before this one whose length is not known."""
+        held = [place.run for place in self.taken if place.run is not None]
+        return next((each for each in [*held, *self.before(run)] if each.left is None), None)
+
+
+def _places_of(worker: Worker, at_work: Iterable[Waiting]) -> list[Place]:
+    runs = sorted((run for run in at_work if run.lease_worker == worker.name), key=lambda run: str(run.pk))
+    free = max(0, worker.places - len(runs))
+    return [*(Place(worker.name, run) for run in runs), *([Place(worker.name, None)] * free)]
+
+
+class Queue:
+    """All queues as they are now."""
+
+    def __init__(self, runs: Sequence[Waiting], workers: Sequence[Worker]) -> None:
+        self.runs = {run.pk: run for run in runs}
+        self._workers = workers
+        self._pools: dict[str, Pool] = {}
+
+    def pool(self, name: str) -> Pool:
+        """The queue of one pool."""
+        if name not in self._pools:
+            self._pools[name] = Pool(name, list(self.runs.values()), self._workers)
+        return self._pools[name]
+
+    def queued(self, run_id: UUID) -> Queued | None:
+        """The state of a run in its queue; ``None`` for a run that is not queued."""
+        run = self.runs.get(run_id)
+        return self.pool(run.pool).queued(run) if run is not None and run.queued else None
+
+
+def read_queue() -> Queue:
+    """The queues of all pools, in two queries."""
+    alive = Worker.objects.filter(beat_at__gt=Now() - GONE_AFTER).order_by("name")
+    return Queue(_runs_waiting(), list(alive))

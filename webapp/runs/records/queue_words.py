@@ -1,0 +1,240 @@
+"""A run's place in the queue in words, and as an answer: for its page, the lists, live frames, the API and clients.
+
+Other runs are named only to readers who may see their project: ``sees`` are the projects of the reader.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping
+from typing import Any
+from uuid import UUID
+
+from django.urls import reverse
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+
+from webapp.common.ui import coarse
+from webapp.runs.records.queue import Place, Queued, Span, Waiting
+
+SHOWN = 3
+Line = dict[str, str]
+"""``text``, and the address and the words of its link, or empty ones."""
+
+
+def queue_answer(found: Queued | None, sees: Collection[UUID]) -> dict[str, Any] | None:
+    """The fields of ``answers.Queue`` for a reader of these projects; ``None`` for a run that is not queued."""
+    if found is None:
+        return None
+    start, run = found.start, found.run
+    title, lines = queue_title(found, sees), queue_lines(found, sees)
+    return {
+        "place": found.place,
+        "ahead": found.ahead,
+        "why": found.why,
+        "seconds": start.seconds if start is not None else None,
+        "low": start.low if start is not None else None,
+        "high": start.high if start is not None else None,
+        "places": len(found.pool.places),
+        "holders": [_holder(place, place.run, sees) for place in found.pool.taken if place.run is not None],
+        "waits_for": run.after_id if run.blocked else None,
+        "short": queue_short(found),
+        "title": title,
+        "lines": lines,
+    }
+
+
+def _holder(place: Place, run: Waiting, sees: Collection[UUID]) -> dict[str, Any]:
+    seen, left = run.project_id in sees, run.left
+    return {
+        "worker": place.worker,
+        "run": run.name if seen else None,
+        "run_id": run.pk if seen else None,
+        "project": run.project__slug if seen else None,
+        "ending": run.ending,
+        "seconds": left.seconds if left is not None else None,
+        "low": left.low if left is not None else None,
+        "high": left.high if left is not None else None,
+        "steps_left": run.steps_left if seen and run.total_steps else None,
+        "step_seconds": run.pace if seen else None,
+        "steps_measured": len(run.measured) if seen else None,
+    }
+
+
+# --- Short ----------------------------------------------------------------------------------------------------------
+
+
+def queue_short(found: Queued) -> str:
+    """One line for a list: the place in line, or what it waits for, and about when it starts."""
+    if found.why in {"no_worker", "worker_problem"}:
+        return _("no worker is running") if found.why == "no_worker" else _("no worker may start runs")
+    begins = _("starting") if found.why == "starting" else _about(found.start) if found.start is not None else ""
+    return " · ".join(filter(None, (_place_words(found), begins)))
+
+
+def _place_words(found: Queued) -> str:
+    if found.place is not None:
+        return _nth_in_line(found.place)
+    sentences = {
+        "after_stopped": _("after %(name)s, which was stopped"),
+        "after_paused": _("after %(name)s, which is paused"),
+        "after_draft": _("after %(name)s, which was not launched"),
+    }
+    return sentences.get(found.why, _("after %(name)s")) % {"name": found.run.after__name}
+
+
+def _nth_in_line(place: int) -> str:
+    if place == 1:
+        return _("next in line")
+    suffixes = {1: _("%(n)sst in line"), 2: _("%(n)snd in line"), 3: _("%(n)srd in line")}
+    teen = place % 100 in {11, 12, 13}
+    return (_("%(n)sth in line") if teen else suffixes.get(place % 10, _("%(n)sth in line"))) % {"n": place}
+
+
+def _about(span: Span) -> str:
+    return _("about %(t)s") % {"t": coarse(span.seconds)} if span.seconds >= 60 else _("less than a minute")
+
+
+def _with_range(span: Span) -> str:
+    """``about 12 min (9 min to 15 min)``; without the range where its ends read the same."""
+    low = coarse(span.low) if span.low >= 60 else _("under 1 min")
+    high = coarse(span.high) if span.high >= 60 and math.isfinite(span.high) else ""
+    if not high or low == high:
+        return _about(span)
+    return _("%(about)s (%(low)s to %(high)s)") % {"about": _about(span), "low": low, "high": high}
+
+
+# --- In full --------------------------------------------------------------------------------------------------------
+
+
+def queue_title(found: Queued, sees: Collection[UUID]) -> str:
+    """The first sentence: the place in line, and when it starts or why it does not."""
+    values = {"place": _capital(_nth_in_line(found.place or 1)), "name": found.run.after__name}
+    titles = {
+        "after": _("Waiting for %(name)s to finish: this run starts from its model."),
+        "after_stopped": _("Waiting for %(name)s, which was stopped: resume that one, or stop this one."),
+        "after_paused": _("Waiting for %(name)s, which is paused: resume that one, or stop this one."),
+        "after_draft": _("Waiting for %(name)s, which was not launched: launch that one, or stop this one."),
+        "no_worker": _("%(place)s, but no worker is running."),
+        "worker_problem": _("%(place)s, but no worker may start runs."),
+        "worker_lost": _("%(place)s, but another run's worker has stopped answering."),
+        "starting": _("%(place)s: a worker is free and is being asked to take this run."),
+    }
+    if found.why in titles:
+        return titles[found.why] % values
+    if found.start is not None:
+        return _("%(place)s: starts in %(when)s.") % {**values, "when": _with_range(found.start)}
+    if found.unknown is None:
+        return _("%(place)s: when it starts is not known yet.") % values
+    name = _name_of(found.unknown, sees)
+    return _("%(place)s: starts after %(name)s, whose length is not known yet.") % {**values, "name": name}
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _name_of(run: Waiting, sees: Collection[UUID]) -> str:
+    return run.name if run.project_id in sees else _("a run of another project")
+
+
+def queue_lines(found: Queued, sees: Collection[UUID]) -> list[Line]:
+    """What there is to know besides: what to do, which run has each worker, and which runs are ahead."""
+    lines = [*_start_lines(found), *_trouble_lines(found, sees), *_holder_lines(found, sees)]
+    if found.ahead:
+        lines.append(_line(_ahead_text(found, sees)))
+    return lines
+
+
+def _line(text: str, url: str = "", link: str = "") -> Line:
+    return {"text": text, "url": url, "link": link}
+
+
+def _start_lines(found: Queued) -> list[Line]:
+    if found.place is not None or found.start is None:
+        return []
+    return [_line(_("A worker is expected to take this run in %(when)s.") % {"when": _with_range(found.start)})]
+
+
+def _trouble_lines(found: Queued, sees: Collection[UUID]) -> list[Line]:
+    """What prevents its start, and what to do about it."""
+    workers, look = reverse("worker-list"), _("Look at the workers")
+    lines = []
+    if not found.pool.places and found.pool.has_problem:
+        lines.append(_line(_("The workers that are alive see another data folder: see their page."), workers, look))
+    elif not found.pool.places:
+        lines.append(_line(_("Start a worker: the run is taken as soon as one is alive."), workers, look))
+    if found.lost is not None:
+        text = _("Queued earlier, and first once its lease has ended or its worker answers again: %(name)s.")
+        lines.append(_line(text % {"name": _name_of(found.lost, sees)}, workers, look))
+    if found.no_gpu:
+        text = _("This run asks for a GPU (run.device), and no living worker has one: it would fail at its start.")
+        lines.append(_line(text, workers, look))
+    return lines
+
+
+def _holder_lines(found: Queued, sees: Collection[UUID]) -> list[Line]:
+    taken = found.pool.taken
+    lines = [_holder_line(place, place.run, sees) for place in taken[:SHOWN] if place.run is not None]
+    more = len(taken) - SHOWN
+    if more > 0:
+        text = ngettext("%(n)d more worker has a run.", "%(n)d more workers have runs.", more) % {"n": more}
+        lines.append(_line(text, reverse("worker-list"), _("Look at the workers")))
+    return lines
+
+
+def _holder_line(place: Place, run: Waiting, sees: Collection[UUID]) -> Line:
+    values = {"worker": place.worker, "run": _name_of(run, sees), "left": _left_words(run)}
+    text = _("%(worker)s has %(run)s: %(left)s.") % values
+    if run.project_id not in sees:
+        return _line(text)
+    text = " ".join(filter(None, (text, _basis(run))))
+    return _line(text, reverse("run-detail", args=[run.project__slug, run.pk]), _("Open the run"))
+
+
+def _left_words(run: Waiting) -> str:
+    if run.ending:
+        return _("it is ending")
+    return _("time left not known yet") if run.left is None else _("%(t)s left") % {"t": _with_range(run.left)}
+
+
+def _basis(run: Waiting) -> str:
+    """What the time left of a run is learned from, or why it is not known."""
+    if run.ending:
+        return ""
+    if run.held is not None:
+        return _("Its step waits for something that is away.")
+    if run.pace is None:
+        return _("It has not finished a step yet.")
+    values = {"left": run.steps_left, "pace": _seconds(run.pace), "n": len(run.measured)}
+    text = _("Steps left: %(left)s, at %(pace)s each.") % values
+    if (found := run.steps_range) is None:
+        return text
+    low, high = map(_seconds, found)
+    last = _("Eight of ten of its last %(n)s steps took %(low)s to %(high)s.") % {**values, "low": low, "high": high}
+    return f"{text} {last}"
+
+
+def _seconds(value: float) -> str:
+    return _("%(n)s s") % {"n": f"{value:.3g}"} if value < 60 else coarse(value)
+
+
+def _ahead_text(found: Queued, sees: Collection[UUID]) -> str:
+    before = found.pool.before(found.run)
+    names = [_ahead_name(run, sees) for run in before[:SHOWN]]
+    text = _("Ahead: %(runs)s.") % {"runs": _(", ").join(names)}
+    more = len(before) - SHOWN
+    if more <= 0:
+        return text
+    rest = ngettext("And %(n)d more run.", "And %(n)d more runs.", more) % {"n": more}
+    return f"{text} {rest}"
+
+
+def _ahead_name(run: Waiting, sees: Collection[UUID]) -> str:
+    values = {"run": _name_of(run, sees), "t": _about(run.left) if run.left is not None else ""}
+    return (_("%(run)s (%(t)s)") if run.left is not None else _("%(run)s (length not known)")) % values
+
+
+def queue_text(found: Mapping[str, Any]) -> str:
+    """The title and the lines as one text, for readers without links."""
+    return " ".join([found["title"], *(line["text"] for line in found["lines"])])
