@@ -135,10 +135,6 @@ def _live_strings() -> dict[str, str]:
             "The trainer has been silent for {t}. If this continues, another worker takes over the run."
         ),
         "no_progress": _("No progress for {t}"),
-        "waiting_warm_up": _("Waiting for the warm-up run {name} to finish; this run starts from its model."),
-        "waiting_stopped": _("Waiting for the run {name}, which was stopped: resume that one, or stop this one."),
-        "waiting_worker": _("Waiting for a free worker."),
-        "waiting_endpoint": _("Waiting for a free place on the workers for endpoints."),
         "step_of": _("step {step} of {total}"),
         "stage_of": _("stage {stage} of {of}: {name}"),
         "per_step": _("{t} per step"),

@@ -36,7 +36,7 @@ from webapp.launch.preflight import LONG_LIMIT_S, preflight
 from webapp.people.teams.access import project_for
 from webapp.people.teams.audit import audit
 from webapp.people.teams.models import AuditAction, Project, Role, User
-from webapp.runs.models import Run
+from webapp.runs.models import CHECKING, Run
 from webapp.runs.registry.models import Checkpoint
 from webapp.runs.states import RunState
 
@@ -49,7 +49,6 @@ from webapp.runs.states import RunState
 #    anyway where nothing hard was found.
 # 4. What was checked within ``FRESH`` is not checked again: the same config, in the same language.
 
-CHECKING = "checking"  # the phase of a draft that is being checked
 FRESH = timedelta(minutes=5)
 KEPT_WITHOUT_RUN = timedelta(days=1)
 

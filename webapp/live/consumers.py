@@ -28,7 +28,7 @@ from training.plain import number_in
 from webapp.common.errors import DATABASE_AWAY
 from webapp.common.serving import in_database
 from webapp.live.feed import CURVES_ASKED_MAX, NAME_MAX, Read, RunGone, feed
-from webapp.people.teams.access import object_for
+from webapp.people.teams.access import object_for, projects_of
 from webapp.people.teams.models import User
 from webapp.runs.models import Run
 
@@ -208,6 +208,7 @@ class Watcher(AsyncWebsocketConsumer):
 CLIENT_FRAME_BYTES = 4096
 CURVE_REQUESTS_MAX = 16
 STEP_MAX = 2**31 - 1
+NO_PLACE = '{"type":"queue","queue":null}'
 _sockets: Counter[UUID] = Counter()
 
 
@@ -228,8 +229,16 @@ class RunConsumer(Watcher):
     def begin(self) -> None:
         """Begin with nothing sent and nothing requested."""
         self.seq, self.started = 0, False
+        self.sees: frozenset[UUID] = frozenset()
+        self.place_sent = NO_PLACE
         self.wanted_step: int | None = None
         self.wanted_curves: list[CurvesAsked] = []
+
+    def _authorise(self, *, again: bool = False) -> UUID:
+        """As for every socket; notes which projects the person may see, so that the queue names no run of others."""
+        person = super()._authorise(again=again)
+        self.sees = frozenset(projects_of(user_now(self.scope)).order_by().values_list("pk", flat=True))
+        return person
 
     async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:
         """A ping, or a request for a step or for curves; anything else closes the socket."""
@@ -274,7 +283,15 @@ class RunConsumer(Watcher):
             if stale:
                 self.wake.set()
             if not read.more:
+                await self._send_place(read.queued)
                 return
+
+    async def _send_place(self, queued: bool) -> None:
+        """The run's place in the queue, where it is another one than was sent last."""
+        text = await feed().place(self.watched, self.sees) if queued else NO_PLACE
+        if text != self.place_sent:
+            await self._send(text)
+        self.place_sent = text
 
     async def _send_read(self, read: Read) -> None:
         for text in read.texts:

@@ -26,11 +26,13 @@ from webapp.runs.answers import LIVE
 from webapp.runs.metrics import selectors as metrics
 from webapp.runs.models import Run, RunEvent
 from webapp.runs.nudge import group_of
+from webapp.runs.records.queue import read_queue
+from webapp.runs.records.queue_words import queue_answer
 from webapp.runs.records.selectors import Rows, run_changes_after, run_events_after, run_read
 from webapp.runs.registry.models import Checkpoint
 from webapp.runs.rollouts.models import Rollout, RolloutGroup
 from webapp.runs.rollouts.selectors import current_step, newest_rollouts, step_rollouts
-from webapp.runs.states import TERMINAL
+from webapp.runs.states import TERMINAL, RunState
 
 # The first frame of a tab, of bounded size, and the later requests of a tab (docs/live.md).
 #
@@ -181,6 +183,7 @@ class Read:
     seq: int
     more: bool = False
     ended: bool = False
+    queued: bool = False
 
 
 @dataclass(frozen=True)
@@ -236,11 +239,19 @@ def _read_missed(run_id: UUID, after: int) -> Read | None:
 
 def _read_changes(run_id: UUID, after: int, empty: bool = False) -> Read:
     run = _run_or_gone(run_id)
+    queued = run.state == RunState.QUEUED
     if run.seq <= after and not empty:
-        return Read([], after)
+        return Read([], after, queued=queued)
     found = run_changes_after(run, after, CHANGES_LIMIT)
     head = {"type": "changes", "seq": found.seq, "run": in_shape(answers.FrameRun, run)}
-    return Read(list(frames(head, found.rows, before=after)), found.seq, found.more)
+    return Read(list(frames(head, found.rows, before=after)), found.seq, found.more, queued=queued)
+
+
+def _read_place(run_id: UUID, sees: frozenset[UUID]) -> Read:
+    """The run's place in the queue, for readers of these projects."""
+    found = queue_answer(read_queue().queued(run_id), sees)
+    words = in_shape(answers.QueueWords, found) if found is not None else None
+    return Read([encode({"type": "queue", "queue": words})], 0)
 
 
 def _read_events(run_id: UUID, after: int, limit: int) -> News:
@@ -315,6 +326,10 @@ class Feed:
         if read.seq == after:  # nothing yet: the next caller must read again
             self._reads.pop(_key(_read_changes, run_id, after), None)
         return read, nudges < self._nudges[run_id]
+
+    async def place(self, run_id: UUID, sees: frozenset[UUID]) -> str:
+        """The frame with the run's place in the queue, at most a second old: readers of the same projects share it."""
+        return (await self._read_shared(_read_place, run_id, sees, keep_s=SNAPSHOT_KEEP_S))[0].texts[0]
 
     async def events(self, run_id: UUID, after: int, limit: int) -> tuple[News, bool]:
         """Events after ``after`` as an answer, and whether there may be more by now; shared as changes are."""

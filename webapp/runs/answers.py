@@ -111,10 +111,60 @@ class Run(RunState):
     url: str
 
 
+class QueueHolder(Answer):
+    """A run that has a worker; without its name and steps where you may not see its project."""
+
+    worker: str
+    run: str | None
+    run_id: UUID | None
+    project: str | None
+    ending: bool = Field(description="it has made its last step or was asked to end, and gives its worker back")
+    seconds: float | None = Field(description="how long it is expected to keep the worker; null: not known")
+    low: float | None
+    high: float | None
+    steps_left: int | None
+    step_seconds: Finite = Field(description="measured; null before its first step")
+    steps_measured: int | None = Field(description="how many steps the range is learned from, 20 at most")
+
+
+class QueueLine(Answer):
+    """A sentence about a wait, and what its link leads to."""
+
+    text: str
+    url: str = Field(description="empty: no link")
+    link: str
+
+
+class QueueWords(Answer):
+    """The place of a run in the queue, in the language that was asked for."""
+
+    title: str = Field(description="the place in line, and when it starts or why it does not")
+    lines: list[QueueLine] = Field(description="what to do, which run has each worker, which runs are ahead")
+
+
+class Queue(QueueWords):
+    """The place of a queued run in the order in which workers take runs (docs/runs.md)."""
+
+    place: int | None = Field(description="1: the next one; null while it waits for another run")
+    ahead: int | None = Field(description="how many runs are taken before it")
+    why: str = Field(
+        description="busy, starting, no_worker, worker_problem, worker_lost, after, after_stopped, after_paused or "
+        "after_draft"
+    )
+    seconds: float | None = Field(description="until a worker is expected to take it; null: not known")
+    low: float | None = Field(description="the same where steps are as quick as measured")
+    high: Finite = Field(description="the same where they are as slow as measured; null: not known")
+    places: int = Field(description="places of the living workers that may take it")
+    holders: list[QueueHolder] = Field(description="runs that have these places")
+    waits_for: UUID | None = Field(description="the run that must succeed first")
+    short: str = Field(description="one line, such as 2nd in line · about 12 min")
+
+
 class RunWhole(Run):
     """A run with its config."""
 
     config: Object = Field(description="as it was written; options: docs/configuration.md")
+    queue: Queue | None = Field(None, description="its place in the queue; null unless it is queued. Only of `GET`")
 
 
 class RunLine(RunState):
@@ -132,6 +182,7 @@ class RunLine(RunState):
     dataset: str
     duration_seconds: float | None
     device_seconds: float | None
+    queue: Queue | None = Field(None, description="its place in the queue; null unless it is queued")
 
 
 class Point(Answer):

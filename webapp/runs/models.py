@@ -11,6 +11,7 @@ from django.conf import settings
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.urls import reverse
+from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from training.config import DEFAULT_KIND, Method, Reference, method_of
@@ -18,6 +19,9 @@ from webapp.common.ids import Present, UuidModel, name_validator
 from webapp.common.pools import TRAIN
 from webapp.people.teams.models import Project
 from webapp.runs.states import AT_WORK, LEASED, RunState
+
+CHECKING = "checking"
+"""The phase of a draft whose launch check is at work."""
 
 
 class Run(UuidModel):
@@ -167,6 +171,14 @@ class Run(UuidModel):
     def archived(self) -> bool:
         """Whether the list hides it."""
         return self.archived_at is not None
+
+    @property
+    def state_shown(self) -> tuple[str, str]:
+        """How a badge shows its state: a code for its looks, and the word. A draft in its launch check is no draft to a
+        person."""
+        if self.state == RunState.DRAFT and self.phase == CHECKING:
+            return CHECKING, gettext("being checked")
+        return self.state, str(RunState(self.state).label)
 
     @property
     def eta_seconds(self) -> float | None:

@@ -16,8 +16,9 @@ const ASK_AGAIN_MS = 5000;
  */
 export function drawHead(run, rollouts, page) {
   setAttr(maybe("run"), "data-state", run.state);
-  setAttr(maybe("run-state"), "data-state", run.state);
-  setText(maybe("run-state"), t(`state.${run.state}`));
+  const checked = run.state === "draft" && run.phase === "checking"; // to a person it is no draft any more
+  setAttr(maybe("run-state"), "data-state", checked ? "checking" : run.state);
+  setText(maybe("run-state"), t(checked ? "phase.checking" : `state.${run.state}`));
   setText(maybe("run-phase"), phaseText(run, rollouts, page.per_step));
   setText(maybe("run-steps"), run.total_steps ? t("step_of", { step: run.step, total: run.total_steps }) : "");
   const stage = run.health?.stages?.at(-1);
@@ -76,7 +77,6 @@ function drawStall(age, limit) {
  * @param {number | null} perStep
  */
 function phaseText(run, rollouts, perStep) {
-  if (run.state === "draft") return run.phase === "checking" ? t("phase.checking") : "";
   if (run.state !== "running" && run.state !== "preparing") return "";
   if (run.phase === "generating" && rollouts.length) {
     const done = rollouts.filter((row) => row.status !== "running").length;
@@ -123,19 +123,28 @@ function drawNotices(run, silentAfter) {
   }
   if (failure) failure.hidden = !run.error;
   setAttr(failure, "data-kind", run.state === "paused" ? "warning" : "error");
-  const waiting = maybe("run-waiting");
-  if (waiting) {
-    waiting.hidden = run.state !== "queued";
-    const why = run.waiting_for_state === "cancelled" ? "waiting_stopped" : "waiting_warm_up";
-    const place = run.pool === "endpoint" ? "waiting_endpoint" : "waiting_worker";
-    setText(waiting.firstElementChild, run.waiting_for ? t(why, { name: run.waiting_for }) : t(place));
-  }
   const silent = maybe("run-silent");
   const age = run.beat_age_seconds;
   if (silent) {
     silent.hidden = !(age !== null && age > silentAfter); // null while no worker has the run
     setText(silent.firstElementChild, t("trainer_silent", { t: duration(age, t) }));
   }
+}
+
+/**
+ * The run's place in the queue, and what it waits for. Until a frame has it, the server's own drawing stays.
+ * @param {Row} run
+ * @param {Row | null | undefined} queue
+ */
+export function drawQueue(run, queue) {
+  const box = maybe("run-waiting");
+  if (!box) return;
+  box.hidden = run.state !== "queued" || queue === null || !(queue || box.children.length);
+  if (!queue) return;
+  const lines = queue.lines.map((/** @type {Row} */ line) =>
+    h("p", { class: "small" }, plain(line.text), " ", line.url && h("a", { href: line.url }, line.link)),
+  );
+  box.replaceChildren(h("p", { class: "notice-title" }, plain(queue.title)), ...lines);
 }
 
 /**

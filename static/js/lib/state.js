@@ -23,6 +23,7 @@ import { addCurves, addPoint } from "./points.js";
  * @property {Set<number>} whole steps of which every rollout is known
  * @property {Map<number, number>} began the lowest step that is known of each attempt
  * @property {number} from step of the snapshot: later ones are whole because they were watched from their beginning
+ * @property {Row | null | undefined} queue the run's place in the queue; undefined until a frame has it
  * @property {number} left how many rollouts of that step the snapshot left out
  */
 
@@ -46,6 +47,7 @@ export function emptyState() {
     whole: new Set(),
     began: new Map(),
     from: Infinity,
+    queue: undefined,
     left: 0,
   };
 }
@@ -61,6 +63,10 @@ export function applyFrame(state, frame) {
   /** @type {Set<string>} */
   const changed = new Set();
   if (frame.type === "snapshot") restart(state, frame);
+  if (frame.type === "queue") {
+    state.queue = frame.queue;
+    changed.add("run");
+  }
   if (!["snapshot", "changes", "step", "curves", "beat"].includes(frame.type)) return changed;
   if (frame.run && !isOlderRun(state.run, frame.run)) {
     state.run = frame.run;

@@ -4,7 +4,7 @@ import { $, all, batched, data, maybe } from "../lib/dom.js";
 import { openSocket, socketUrl } from "../lib/early.js";
 import { ordersOf } from "../lib/flight.js";
 import { FlightGrid, askOrder } from "../lib/flight_grid.js";
-import { drawHead, drawHeld, drawLive, drawTiles } from "../lib/head.js";
+import { drawHead, drawHeld, drawLive, drawQueue, drawTiles } from "../lib/head.js";
 import { Live } from "../lib/live.js";
 import { drawCheckpoints, drawEvents, Log } from "../lib/log.js";
 import { applyFrame, currentStep, emptyState, rolloutsOf, trim } from "../lib/state.js";
@@ -114,6 +114,7 @@ const draw = batched(() => {
   if (state.run && before && before !== state.run.state) dropMessages();
   if (state.run && (parts.has("run") || parts.has("rollouts"))) {
     drawHead(state.run, rolloutsOf(state, currentStep(state)), page);
+    drawQueue(state.run, state.queue);
     drawHeld(state.run, Date.now() + skewMs);
     drawLive(live.status, 0, terminal.has(state.run.state));
   }

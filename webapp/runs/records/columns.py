@@ -20,6 +20,7 @@ from webapp.common.ui import ago, coarse, icon, sparkline
 from webapp.people.teams.models import Project, User
 from webapp.runs.models import Run, RunColumns
 from webapp.runs.records.listing import RunRow
+from webapp.runs.records.queue_words import queue_short
 from webapp.runs.states import RunState
 
 
@@ -116,9 +117,8 @@ def heads(columns: Iterable[Column]) -> list[Head]:
 
 
 def _state_cell(row: RunRow) -> SafeString:
-    state = row.run.state
     shown = '<span><span class="badge" data-state="{}">{}</span>{}{}</span>'
-    return format_html(shown, state, RunState(state).label, _state_note(row), _open_advisories(row))
+    return format_html(shown, *row.run.state_shown, _state_note(row), _open_advisories(row))
 
 
 def _open_advisories(row: RunRow) -> SafeString:
@@ -140,13 +140,7 @@ def _state_note(row: RunRow) -> SafeString:
     if row.stalled:
         silent = _("No progress for %(t)s") % {"t": coarse(row.view["progress_age_seconds"])}
         return format_html(small, format_html('<span class="badge" data-state="stale">{}</span>', silent))
-    if row.run.state == RunState.DRAFT and row.view["phase"]:
-        return format_html(small, _("being checked"))
-    if row.view["waiting_for_state"] == RunState.CANCELLED:
-        return format_html(small, _("after %(name)s, which was stopped") % {"name": row.view["waiting_for"]})
-    if row.view["waiting_for"]:
-        return format_html(small, _("after %(name)s") % {"name": row.view["waiting_for"]})
-    return SafeString("")
+    return format_html(small, queue_short(row.queue)) if row.queue is not None else SafeString("")
 
 
 def _diagnosis_cell(row: RunRow) -> str:

@@ -38,6 +38,7 @@ from webapp.runs.config import having
 from webapp.runs.metrics.selectors import sparklines
 from webapp.runs.models import Attempt, Run, RunStar
 from webapp.runs.records.marks import tags_of_rows
+from webapp.runs.records.queue import Queued, read_queue
 from webapp.runs.records.selectors import stalled, with_ages
 from webapp.runs.reports import held_text
 from webapp.runs.states import TERMINAL, RunState
@@ -99,6 +100,7 @@ class RunRow:
     sparkline: list[float | None]
     advisories: int = 0
     diagnosis: DiagnosisView | None = None
+    queue: Queued | None = None
 
     @cached_property
     def failure(self) -> Failure | None:
@@ -161,7 +163,8 @@ def run_lines(ids: Sequence[UUID], *, user: User | None, trends: bool) -> list[R
     read = {run.pk: run for run in _with_line_columns(Run.objects.filter(pk__in=ids), user).order_by()}
     found = [read[pk] for pk in ids if pk in read]  # one may be deleted between the two reads
     drawn = sparklines(run.pk for run in found) if trends else {}
-    return [_run_row(run, drawn.get(run.pk, [])) for run in found]
+    queue = read_queue() if any(run.state == RunState.QUEUED for run in found) else None
+    return [_run_row(run, drawn.get(run.pk, []), queue.queued(run.pk) if queue is not None else None) for run in found]
 
 
 def run_rows(
@@ -243,7 +246,7 @@ def _with_line_columns(rows: QuerySet[Run], user: User | None) -> QuerySet[Run]:
     )
 
 
-def _run_row(run: Run, trend: list[float | None]) -> RunRow:
+def _run_row(run: Run, trend: list[float | None], queue: Queued | None = None) -> RunRow:
     end = run.finished_at or getattr(run, "read_at", None)
     seconds = (end - run.started_at).total_seconds() if run.started_at and end else None
     view = in_shape(answers.RunState, run)
@@ -268,6 +271,7 @@ def _run_row(run: Run, trend: list[float | None]) -> RunRow:
         sparkline=trend,
         advisories=getattr(run, "advised", None) or 0,
         diagnosis=diagnosis_words(getattr(run, "diagnosed", None)),
+        queue=queue,
     )
 
 

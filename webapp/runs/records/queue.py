@@ -227,7 +227,8 @@ class Queued:
     """The state of a queued run in its queue.
 
     ``place`` counts from 1, the run that is taken next; ``None`` for one that waits for another run. ``start`` is when
-    a worker is expected to take it (``None``: not known), and ``unknown`` the first run whose length is not known.
+    a worker is expected to take it (``None``: not known). ``unknown`` is the first run before it whose length is not
+    known: where another place is free earlier, the start is only a bound.
     ``lost`` is a run that was queued earlier and whose worker misses its beats: nothing is taken before it is decided.
     """
 
@@ -320,7 +321,7 @@ class Pool:
             place=place,
             start=start,
             pool=self,
-            unknown=self._unknown(run) if start is None else None,
+            unknown=self._unknown(run),
             lost=lost,
         )
 

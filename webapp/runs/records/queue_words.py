@@ -68,7 +68,7 @@ def queue_short(found: Queued) -> str:
     """One line for a list: the place in line, or what it waits for, and about when it starts."""
     if found.why in {"no_worker", "worker_problem"}:
         return _("no worker is running") if found.why == "no_worker" else _("no worker may start runs")
-    begins = _("starting") if found.why == "starting" else _about(found.start) if found.start is not None else ""
+    begins = _("starting") if found.why == "starting" else _begins(found)
     return " · ".join(filter(None, (_place_words(found), begins)))
 
 
@@ -89,6 +89,15 @@ def _nth_in_line(place: int) -> str:
     suffixes = {1: _("%(n)sst in line"), 2: _("%(n)snd in line"), 3: _("%(n)srd in line")}
     teen = place % 100 in {11, 12, 13}
     return (_("%(n)sth in line") if teen else suffixes.get(place % 10, _("%(n)sth in line"))) % {"n": place}
+
+
+def _begins(found: Queued, *, in_full: bool = False) -> str:
+    """About when it starts, or at the latest where the length of a run before it is not known; empty if nothing is."""
+    if found.start is None:
+        return ""
+    if found.unknown is not None and 60 <= found.start.high < math.inf:
+        return _("at most about %(t)s") % {"t": coarse(found.start.high)}
+    return _with_range(found.start) if in_full else _about(found.start)
 
 
 def _about(span: Span) -> str:
@@ -123,7 +132,7 @@ def queue_title(found: Queued, sees: Collection[UUID]) -> str:
     if found.why in titles:
         return titles[found.why] % values
     if found.start is not None:
-        return _("%(place)s: starts in %(when)s.") % {**values, "when": _with_range(found.start)}
+        return _("%(place)s: starts in %(when)s.") % {**values, "when": _begins(found, in_full=True)}
     if found.unknown is None:
         return _("%(place)s: when it starts is not known yet.") % values
     name = _name_of(found.unknown, sees)
@@ -153,7 +162,7 @@ def _line(text: str, url: str = "", link: str = "") -> Line:
 def _start_lines(found: Queued) -> list[Line]:
     if found.place is not None or found.start is None:
         return []
-    return [_line(_("A worker is expected to take this run in %(when)s.") % {"when": _with_range(found.start)})]
+    return [_line(_("A worker is expected to take this run in %(when)s.") % {"when": _begins(found, in_full=True)})]
 
 
 def _trouble_lines(found: Queued, sees: Collection[UUID]) -> list[Line]:

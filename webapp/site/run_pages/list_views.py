@@ -27,11 +27,11 @@ from webapp.common.serving import CsvResponse, csv_lines
 from webapp.common.text import translated
 from webapp.datasets.models import DatasetState
 from webapp.datasets.selectors import datasets_of
-from webapp.launch.background import CHECKING, preparation_lines
+from webapp.launch.background import preparation_lines
 from webapp.people.teams.access import project_for
 from webapp.people.teams.models import Project, Role, User
 from webapp.rewards.selectors import specs_of
-from webapp.runs.models import Run
+from webapp.runs.models import CHECKING, Run
 from webapp.runs.records import columns, listing, marks
 from webapp.runs.records.columns import star, table_rows
 from webapp.runs.records.marks import LONGEST, MOST

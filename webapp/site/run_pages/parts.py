@@ -189,7 +189,19 @@ def _whole_percent(share: float) -> float:
 # The family of a run: the runs that it continues, those that continue it, and the attempts and stages of each.
 
 MOST, DEEPEST = 40, 12
-FIELDS = ("pk", "name", "state", "step", "attempt", "parent_id", "resume_step", "health", "total_steps", "created_at")
+FIELDS = (
+    "pk",
+    "name",
+    "state",
+    "phase",
+    "step",
+    "attempt",
+    "parent_id",
+    "resume_step",
+    "health",
+    "total_steps",
+    "created_at",
+)
 
 
 class Tick(NamedTuple):

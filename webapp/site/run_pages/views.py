@@ -43,7 +43,7 @@ from webapp.evaluation.comparison.boards import bfcl_score_files, official_of, o
 from webapp.foreign.importing import import_report
 from webapp.launch.background import check_view
 from webapp.launch.play_views import policy_table
-from webapp.people.teams.access import can_edit
+from webapp.people.teams.access import can_edit, projects_of
 from webapp.people.teams.models import Project, Role, User
 from webapp.results.summary import ENDED, summary_of
 from webapp.results.views import model_of_run
@@ -52,6 +52,8 @@ from webapp.runs.advisories.selectors import Advised, advised
 from webapp.runs.metrics.selectors import curves, metric_names
 from webapp.runs.models import Run
 from webapp.runs.records.marks import ARCHIVABLE
+from webapp.runs.records.queue import read_queue
+from webapp.runs.records.queue_words import queue_answer
 from webapp.runs.records.selectors import own_run, stalled
 from webapp.runs.registry.models import Checkpoint
 from webapp.runs.reports import held_text, report_lines
@@ -99,6 +101,7 @@ def run_detail(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
         "tab": tab,
         "has_rollouts": "rollouts" in tabs,
         "read": import_report(run),
+        "queue": _queue_of(request, run),
         "tiles": page.tiles(run),
         "flight": flight_of(run, seen=tab == "curves"),
         "places": room_for(run),
@@ -119,6 +122,13 @@ def run_detail(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
         members = family.members if family is not None else []
         context["children"] = [each.run for each in members if each.run.parent_id == run.pk][:CHILDREN_SHOWN]
     return render(request, "runs/detail.html", context)
+
+
+def _queue_of(request: HttpRequest, run: Run) -> dict[str, Any] | None:
+    """The run's place in the queue as the reader may see it; ``None`` where it is not queued."""
+    if run.state != RunState.QUEUED:
+        return None
+    return queue_answer(read_queue().queued(run.pk), set(projects_of(request.user).values_list("pk", flat=True)))
 
 
 def _by_state(project: Project, run: Run, found: Advised, whole: list[Checkpoint]) -> dict[str, Any]:

@@ -148,7 +148,8 @@ def test_a_run_of_unknown_length_on_one_of_two_workers_makes_the_start_earlier_a
     busy("train@a"), busy("train@b", step=0, total_steps=10, step_seconds=60.0)
     found = queued(line())
     assert found.start == Span(600, 0, 600)
-    assert queue_title(found, []) == "Next in line: starts in about 10 min (under 1 min to 10 min)."
+    assert queue_title(found, []) == "Next in line: starts in at most about 10 min."
+    assert queue_short(found) == "next in line · at most about 10 min"
 
 
 def test_places_of_one_worker_and_more_workers_than_a_page_names(line: Make, busy: Make) -> None:

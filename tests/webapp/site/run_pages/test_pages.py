@@ -16,6 +16,7 @@ from training.config import JobConfig
 from training.errors import ErrorInfo
 from webapp.common.storage import attempt_dir
 from webapp.common.words import STATE_REASONS
+from webapp.common.workers.models import Worker
 from webapp.datasets.models import DatasetState
 from webapp.engine.services import run_stop
 from webapp.people.teams.models import Project, User
@@ -115,6 +116,34 @@ def test_the_list_filters_sorts_and_refreshes_only_while_something_runs(
     assert "alpha" not in client.get(url, {"state": "active"}).content.decode()
     nothing = client.get(url, {"q": "zzz", "sort": "password", "page": "-3", "state": "'"}).content.decode()
     assert "No run matches" in nothing
+
+
+def test_a_queued_run_says_its_place_before_any_script(
+    client_for: Clients, make_run: Make, project: Project, rita: User, charlie: User
+) -> None:
+    at = timezone.now()
+    Worker.objects.create(name="train@a", queues=["train"], started_at=at, beat_at=at)
+    fields = {"state": "running", "total_steps": 10, "step_seconds": 60.0, "lease_worker": "train@a"}
+    make_run(name="secret", project=Project.objects.get(slug="elsewhere"), lease_beat_at=at, **fields)
+    run = make_run(name="mine", state=RunState.QUEUED, queued_at=at)
+    client = client_for(rita)
+    page = client.get(_url("run-detail", run)).content.decode()
+    assert "Next in line: starts in about 10 min." in page
+    assert "train@a has a run of another project: about 10 min left." in page and "secret" not in page
+    for address in (reverse("run-list", args=[project.slug]), reverse("project-page", args=[project.slug])):
+        assert "next in line · about 10 min" in client.get(address).content.decode()
+    Run.objects.filter(pk=run.pk).update(state=RunState.PAUSED)
+    assert 'id="run-waiting" role="status" hidden' in client.get(_url("run-detail", run)).content.decode()
+
+
+@pytest.mark.parametrize(("phase", "code", "word"), [("checking", "checking", "being checked"), ("", "draft", "draft")])
+def test_a_run_in_its_launch_check_is_no_draft_to_a_reader(
+    client_for: Clients, make_run: Make, project: Project, rita: User, phase: str, code: str, word: str
+) -> None:
+    run, client = make_run(phase=phase), client_for(rita)
+    badge = f'data-state="{code}">{word}</span>'
+    assert f'id="run-state" {badge}' in client.get(_url("run-detail", run)).content.decode()
+    assert f'<span class="badge" {badge}' in client.get(reverse("run-list", args=[project.slug])).content.decode()
 
 
 def test_a_list_without_runs_names_the_data_that_is_being_checked(
