@@ -118,8 +118,12 @@ def runs(rows: Sequence[Json]) -> None:
 
 
 def status(row: Json) -> str:
-    """A run's state with why it waits or failed."""
+    """A run's state with why it waits or failed, or its place in the queue."""
     error = row.get("error") or {}
+    if row["state"] == "draft" and row.get("phase") == "checking":
+        return _("being checked")
+    if row.get("queue"):
+        return f"{state(row['state'])}: {row['queue']['short']}"
     if row.get("held"):
         return _("{state}, waiting for its environment").format(state=state(row["state"]))
     if error.get("code"):
@@ -138,6 +142,7 @@ def run(row: Json, url: str) -> None:
             _("state"): status(row),
             _("step"): _("{step} of {total}").format(step=row["step"], total=row["total_steps"]),
             **stage,
+            **_queue(row.get("queue")),
             _("reward"): row["last_reward"],
             **_time((row.get("health") or {}).get("time")),
             _("why"): error.get("message"),
@@ -146,6 +151,13 @@ def run(row: Json, url: str) -> None:
             _("page"): f"{url}{row['url']}" if row.get("url") else None,
         }
     )
+
+
+def _queue(found: Json | None) -> dict[str, str]:
+    """What a queued run waits for, sentence by sentence; nothing for any other run."""
+    if not found:
+        return {}
+    return {_("queue"): "\n".join([found["title"], *(line["text"] for line in found["lines"])])}
 
 
 def _time(found: Json | None) -> dict[str, str]:

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import typer
+from django.utils import timezone
 from tiltyard_client import cli, connection, runs
 from tiltyard_client.api import Refused, Tiltyard, Unreachable
 from typer.testing import CliRunner
@@ -21,6 +22,7 @@ from typer.testing import CliRunner
 from tests.client.conftest import Tool, answered
 from tests.working import done
 from webapp.common.host import free_port
+from webapp.common.workers.models import Worker
 from webapp.datasets.models import Dataset
 from webapp.engine.history import event_add
 from webapp.foreign.models import RunExport
@@ -80,6 +82,22 @@ def test_a_revoked_token_is_exit_code_4(tool: Tool, bob: User) -> None:
     bob.tokens.update(revoked_at="2020-01-01T00:00Z")
     result = tool("project", "list")
     assert result.exit_code == 4 and "does not take this token" in result.stderr
+
+
+def test_a_queued_run_says_its_place(tool: Tool, make_run: Any) -> None:
+    now = timezone.now()
+    Worker.objects.create(name="train@a", queues=["train"], started_at=now, beat_at=now)
+    fields = {"state": "running", "total_steps": 10, "step_seconds": 60.0, "lease_beat_at": now}
+    make_run(name="warm-up", lease_worker="train@a", **fields)
+    make_run(name="mine", state="queued", queued_at=now)
+    make_run(name="checked", phase="checking")
+    lines = tool("run", "list").stdout.splitlines()
+    assert any("mine" in line and "queued: next in line · about 10 min" in line for line in lines), lines
+    assert any("checked" in line and "being checked" in line and "draft" not in line for line in lines), lines
+    shown = tool("run", "show", "mine").stdout
+    assert "Next in line: starts in about 10 min." in shown and "train@a has warm-up" in shown
+    assert answered(tool("run", "show", "mine", "--json"))["queue"]["place"] == 1
+    assert "queue" not in tool("run", "show", "warm-up").stdout
 
 
 # --- Runs -----------------------------------------------------------------------------------------------------------

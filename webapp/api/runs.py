@@ -32,8 +32,11 @@ from webapp.runs.metrics.selectors import curves, metric_names
 from webapp.runs.models import Run
 from webapp.runs.records.listing import run_lines, runs_sorted
 from webapp.runs.records.marks import ARCHIVABLE, run_label, run_star, runs_archive
+from webapp.runs.records.queue import read_queue
+from webapp.runs.records.queue_words import queue_answer
 from webapp.runs.records.selectors import aged, runs_with_ages
 from webapp.runs.rollouts.selectors import newest_of_step, step_rollouts
+from webapp.runs.states import RunState
 
 router = Router(tags=["runs"])
 MAX_METRICS = 100
@@ -96,7 +99,8 @@ def runs_list(
     rows = runs_sorted(project, filters, sort[:40], user=caller(request))
     part = part_of(request, matching(rows.only("pk"), asked, text=("name", "notes")), asked)
     lines = run_lines([run.pk for run in part.rows], user=caller(request), trends=False)
-    return part.body(Extended(line.run, **vars(line)) for line in lines)
+    sees = _seen_by(request) if any(line.queue for line in lines) else set()
+    return part.body(Extended(line.run, **{**vars(line), "queue": queue_answer(line.queue, sees)}) for line in lines)
 
 
 @router.post("/projects/{slug:slug}/runs", response={201: shapes.RunWhole})
@@ -144,7 +148,13 @@ def config_sent(body: ConfigIn) -> JobConfig:
 def run_get(request: HttpRequest, run_id: UUID) -> Tagged:
     """One run with its config. `ETag` is that of its tags, its notes and whether it is archived."""
     run = _run_for(request, run_id)
-    return Tagged(run, _tagged_values(run))
+    queued = read_queue().queued(run.pk) if run.state == RunState.QUEUED else None
+    return Tagged(Extended(run, queue=queue_answer(queued, _seen_by(request))), _tagged_values(run))
+
+
+def _seen_by(request: HttpRequest) -> set[UUID]:
+    """The projects whose runs the caller may see."""
+    return set(projects_of(caller(request)).values_list("pk", flat=True))
 
 
 @router.patch("/runs/{uuid:run_id}", response=shapes.Run)
