@@ -19,8 +19,11 @@ from webapp.engine.models import Outbox
 from webapp.engine.recovery import nudge_forgotten
 from webapp.engine.resolve import resolve
 from webapp.engine.services import run_create, run_launch, run_pause, run_resume, run_stop
+from webapp.people.notifications.models import Event
 from webapp.runs import answers
 from webapp.runs.models import Attempt, Run, RunEvent
+from webapp.runs.records.queue import read_queue
+from webapp.runs.records.queue_words import queue_short
 from webapp.runs.records.selectors import aged
 from webapp.runs.registry.models import Checkpoint, ModelKind, RegisteredModel
 from webapp.runs.states import RunState
@@ -198,6 +201,31 @@ def test_followers_fail_with_the_run_they_wait_for(project: Any, alice: Any, job
     states = dict(Run.objects.values_list("name", "state"))
     assert states == {"first": "failed", "second": "failed", "third": "failed"}
     assert Run.objects.get(name="third").error["code"] == "dependency_failed"
+
+
+def test_the_stop_of_a_run_at_work_fails_none_that_waits_for_it(project: Any, alice: Any, job: Any) -> None:
+    """A person stopped it, and may resume it: those that start from its model wait, and no one hears of a failure."""
+    first = _create(project, alice, job())
+    config = job()
+    config.model.source = "run:first"
+    second = _create(project, alice, config, name="second")
+    lease = claim(first.pk)
+    assert lease is not None and run_stop(run=first, user=alice).state == RunState.STOPPING
+    Attempt.objects.filter(run=first).update(outcome={"status": "stopped", "step": 0})
+    assert attempt_end(lease).state == RunState.CANCELLED
+    assert claim(second.pk) is None
+    second.refresh_from_db()
+    assert (second.state, second.error) == (RunState.QUEUED, None)
+    assert not Event.objects.filter(object_id=second.pk).exists()
+    found = read_queue().queued(second.pk)
+    assert found is not None and queue_short(found) == "after first, which was stopped"
+    assert run_resume(run=first, user=alice).state != RunState.QUEUED, "it has no checkpoint"
+    Run.objects.filter(pk=first.pk).update(attempt=0)
+    first.refresh_from_db()
+    assert run_resume(run=first, user=alice).state == RunState.QUEUED
+    again = read_queue().queued(second.pk)
+    assert again is not None and again.why == "after"
+    assert run_stop(run=second, user=alice).state == RunState.CANCELLED
 
 
 def test_stopping_is_idempotent(project: Any, alice: Any, job: Any) -> None:
