@@ -337,8 +337,12 @@ class Pool:
 
     def before(self, run: Waiting) -> list[Waiting]:
         """The runs that are taken before this one, in that order."""
-        mine, known = self.order.get(run.pk, len(self.order)), {each.pk: each for each in self.line}
-        return [known[pk] for pk, number in self.order.items() if number < mine]
+        return self._taken_in_order[: self.order.get(run.pk, len(self.order))]
+
+    @cached_property
+    def _taken_in_order(self) -> list[Waiting]:
+        known = {each.pk: each for each in self.line}
+        return [known[pk] for pk in self.order]
 
     def _unknown(self, run: Waiting) -> Waiting | None:
         """The first run before this one whose length is not known."""
