@@ -9,9 +9,8 @@ from django import template
 from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
-from django.utils.translation import gettext_lazy
 
-from webapp.common.pages import addresses_of, url_or_none
+from webapp.common.pages import addresses_of
 from webapp.common.strings import run_words
 from webapp.common.text import in_words
 from webapp.common.ui import icon
@@ -21,40 +20,37 @@ from webapp.people.teams.models import Membership, Project, Role
 from webapp.runs.records.columns import star, tag_links
 from webapp.runs.removal.models import Removal, RemovalState
 from webapp.runs.rollouts.models import RolloutStatus
+from webapp.site.rail import Link, Shown, rail_of
 from webapp.site.run_pages.flight import Box, Dot
 
 # The rail: the reader's projects and the pages of one. Drawn here and not by a template, since every page has it.
 
 register = template.Library()
 
-# Label, icon, address name, first parts of address names that belong to it. A name without an address shows no link.
-RAIL = [
-    (gettext_lazy("Overview"), "home", "project-page", ("project",)),
-    (gettext_lazy("Runs"), "runs", "run-list", ("run", "rollout")),
-    (gettext_lazy("Datasets"), "datasets", "dataset-list", ("dataset",)),
-    (gettext_lazy("Rewards"), "rewards", "reward-list", ("reward", "lab")),
-    (gettext_lazy("Environments"), "environments", "environment-list", ("environment",)),
-    (gettext_lazy("Models"), "models", "model-list", ("model", "checkpoint")),
-    (gettext_lazy("Endpoints"), "link", "endpoint-list", ("endpoint",)),
-    (gettext_lazy("Chat"), "chat", "chat-list", ("chat",)),
-    (gettext_lazy("Compare"), "compare", "compare", ("compare", "suite", "vote")),
-    (gettext_lazy("Settings"), "settings", "team-settings", ("team", "member", "channel")),
-]
-_HERE = {True: SafeString(' aria-current="page"'), False: SafeString("")}
 _THIS_ONE = {True: SafeString(' aria-current="true"'), False: SafeString("")}
 
 
 @register.simple_tag(takes_context=True)
 def page_links(context: dict[str, Any], project: Project) -> SafeString:
-    """Links to this project's pages: only those that exist, with the page's own marked."""
-    match = getattr(context.get("request"), "resolver_match", None)
-    here = (getattr(match, "url_name", "") or "").split("-")[0]
-    links = (
-        (url, _HERE[here in parts], icon(icon_name), label)
-        for label, icon_name, url_name, parts in RAIL
-        if (url := url_or_none(url_name, project.slug))
+    """Links to this project's pages by group, with the page's own and its group marked."""
+    groups = (
+        (group.head.url, _here(group.head), icon(group.icon), group.head.label, _links_below(group))
+        for group in rail_of(project, context.get("request"), context.get("saved_views"))
     )
-    return format_html_join("\n", '<a class="rail-link" href="{}"{}>{}{}</a>', links)
+    return format_html_join("\n", '<a class="rail-link" href="{}"{}>{}{}</a>{}', groups)
+
+
+def _links_below(group: Shown) -> SafeString:
+    if not group.below:
+        return SafeString("")
+    page = '<li><a class="rail-page" href="{}"{} title="{}"><span class="truncate" dir="auto">{}</span></a></li>'
+    items = ((link.url, _here(link), link.label, link.label) for link in group.below)
+    listed = format_html_join("\n", page, items)
+    return format_html('<ul class="rail-pages" aria-label="{}">{}</ul>', group.head.label, listed)
+
+
+def _here(link: Link) -> SafeString:
+    return format_html(' aria-current="{}"', link.here) if link.here else SafeString("")
 
 
 @register.simple_tag(takes_context=True)

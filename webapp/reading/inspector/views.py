@@ -174,7 +174,7 @@ def form_context(view: View, figures: Figures, titles: dict[str, str]) -> dict[s
         "measures": [_measure_field(view.filters, *each) for each in measures],
         "bounded": bool(view.filters.spans.keys() - {"step"}),
         "steps": _step_range(scope, figures),
-        "views": views_of(scope),
+        "saved_views": views_of(scope),
     }
 
 
