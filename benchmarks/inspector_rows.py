@@ -117,13 +117,14 @@ def fill(turns: int, seed: int = 7) -> Made:
     with connection.cursor() as cursor:
         cursor.execute("SET statement_timeout = 0")
     for begin in range(0, steps, 50):
-        _write(rng, run, range(begin, min(begin + 50, steps)))
+        write(rng, run, range(begin, min(begin + 50, steps)))
     with connection.cursor() as cursor:
         cursor.execute("ANALYZE" if connection.in_atomic_block else "VACUUM ANALYZE")
     return Made(run, user, steps * GROUP * GROUPS, steps * GROUP * GROUPS * TURNS)
 
 
-def _write(rng: random.Random, run: Run, steps: range) -> None:
+def write(rng: random.Random, run: Run, steps: range) -> None:
+    """The rollouts of a run's steps with their turns, groups and curves."""
     rollouts: list[Rollout] = []
     turns: list[Turn] = []
     groups: list[RolloutGroup] = []

@@ -1,7 +1,8 @@
 // @ts-check
-/** Common to all pages: menus, the rail on phones, dialogs, copying, theme, toasts, fresh times, HTMX errors. */
+/** Common to all pages: menus, the rail on phones, dialogs, the palette, copying, theme, toasts, fresh times, HTMX errors. */
 import { h, icon, setText, t } from "./lib/dom.js";
 import { ago } from "./lib/format.js";
+import { palette } from "./lib/palette.js";
 
 /**
  * Show a short message in the corner.
@@ -157,4 +158,5 @@ document.addEventListener("htmx:sendError", onHtmxError);
 document.addEventListener("htmx:afterSettle", freshenTimes);
 setInterval(slowTick, 30000);
 freshenTimes();
+palette();
 if (location.hash === "#rail") history.replaceState(null, "", location.pathname + location.search);

@@ -9,6 +9,7 @@ from webapp.engine import doctor_views
 from webapp.foreign import views as foreign_views
 from webapp.reading.urls import run_urlpatterns as reading
 from webapp.site import home, workers
+from webapp.site.palette import views as palette
 from webapp.site.run_pages import list_views, parts, views
 
 run_urlpatterns: list[URLPattern | URLResolver] = [
@@ -53,6 +54,8 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("readyz", workers.readyz, name="readyz"),
     path("workers/", workers.worker_list, name="worker-list"),
     path("p/<slug:slug>/", home.project_page, name="project-page"),
+    path("palette/", palette.palette_anywhere, name="palette-anywhere"),
+    path("p/<slug:slug>/palette/", palette.palette, name="palette"),
     path("p/<slug:slug>/shelves/", home.project_shelves, name="project-shelves"),
     path("p/<slug:slug>/pins/<uuid:pk>/remove/", home.pin_remove, name="pin-remove"),
     path("p/<slug:slug>/settings/doctor/", doctor_views.doctor_rules, name="doctor-rules"),

@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 from urllib.parse import urlencode
 from uuid import UUID
 
-from django.db.models import Exists, OuterRef, Q
+from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.urls import reverse
 from django.utils.functional import Promise
 from django.utils.translation import gettext as _
@@ -323,12 +323,16 @@ def run_scope(project: Project, run: Run) -> Scope:
 
 def project_scope(project: Project, chosen: Sequence[str]) -> Scope:
     """The chosen runs of a project, at most ``MOST_RUNS``; without any its newest ones that played rollouts."""
-    runs = Run.objects.filter(project=project, archived_at=None).order_by("-created_at")
     ids = [pk for pk in map(_parse_uuid, chosen) if pk is not None]
     if chosen:
         return Scope(project, list(Run.objects.filter(project=project, pk__in=ids)[:MOST_RUNS]))
-    played = runs.filter(Exists(Rollout.objects.filter(run=OuterRef("pk"))))
-    return Scope(project, list(played[:MOST_RUNS]))
+    return Scope(project, list(played_runs(project)[:MOST_RUNS]))
+
+
+def played_runs(project: Project) -> QuerySet[Run]:
+    """The runs of a project that played rollouts, without archived ones, the newest first."""
+    runs = Run.objects.filter(project=project, archived_at=None).order_by("-created_at")
+    return runs.filter(Exists(Rollout.objects.filter(run=OuterRef("pk"))))
 
 
 def _parse_uuid(text: str) -> UUID | None:

@@ -180,26 +180,32 @@ def search(scope: Scope, phrase: str) -> Searched:
         return Searched(NONE, problem=_("Search for at least one whole word or number, or two Chinese characters."))
     held = " OR ".join("(run_id = %s AND words @> %s::int[])" for _each in asked)
     params: list[Any] = [part for run, numbers in asked for part in (run, numbers)]
-    said = " OR ".join(["wrote ILIKE %s", *("messages::text ILIKE %s" for _each in needles(phrase))])
     if not asked:
         return Searched(NONE)
+    said, patterns = said_sql(phrase)
     statement = READ.format(said=said, held=held)
     with connection.cursor() as cursor:
-        patterns = [f"%{_escape_like(phrase)}%", *needles(phrase)]
         cursor.execute(statement, [*patterns, *params, READ_MOST, SEARCH_MOST + 1, SEARCH_MOST])
         read, found, ids = cursor.fetchone()
     behind = Turn.objects.filter(run__in=[run.pk for run in scope.runs], words__isnull=True).exists()
     return Searched(ids, found > SEARCH_MOST or read == READ_MOST, behind=behind)
 
 
+def said_sql(phrase: str) -> tuple[str, list[str]]:
+    """The condition of SQL that a turn holds the phrase, and its parameters."""
+    inside = needles(phrase)
+    said = " OR ".join(["wrote ILIKE %s", *("messages::text ILIKE %s" for _each in inside)])
+    return said, [f"%{escape_like(phrase)}%", *inside]
+
+
 def needles(phrase: str) -> list[str]:
     """Patterns of a phrase as the JSON of messages has it: as text, and inside a call's arguments."""
     once = json.dumps(phrase, ensure_ascii=False)[1:-1]
     twice = json.dumps(once, ensure_ascii=False)[1:-1]
-    return [f"%{_escape_like(text)}%" for text in dict.fromkeys((once, twice))]
+    return [f"%{escape_like(text)}%" for text in dict.fromkeys((once, twice))]
 
 
-def _escape_like(text: str) -> str:
+def escape_like(text: str) -> str:
     """The text with the wildcards of LIKE escaped."""
     return text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
 

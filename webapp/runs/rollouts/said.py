@@ -35,12 +35,13 @@ def snippets(rollouts: Sequence[Rollout], phrase: str) -> dict[UUID, Snippet]:
         wanted |= Q(run=run, rollout__in=[item.pk for item in rollouts if item.run_id == run], words__contains=numbers)
     found: dict[UUID, Snippet] = {}
     for turn in Turn.objects.filter(wanted).defer("words").order_by("rollout", "number"):
-        if turn.rollout_id not in found and (snippet := _in_turn(turn, phrase)):
+        if turn.rollout_id not in found and (snippet := snippet_in(turn, phrase)):
             found[turn.rollout_id] = snippet
     return found
 
 
-def _in_turn(turn: Turn, phrase: str) -> Snippet | None:
+def snippet_in(turn: Turn, phrase: str) -> Snippet | None:
+    """The first place of a turn that holds the phrase."""
     wanted = phrase.lower()
     for text in (*texts_of(turn.messages), turn.wrote):
         at = text.lower().find(wanted)
