@@ -112,14 +112,19 @@ def _parse_ids(asked: Sequence[str]) -> tuple[list[UUID], list[str]]:
     return list(ids), [_("A part of the address names no run.")] if unread else []
 
 
-def tasks_sets(contestants: Sequence[Contestant]) -> list[list[int] | None]:
-    """The numbers of the tasks that each evaluation was to play, in one query; ``None`` where that cannot be known any
-    more."""
+def datasets_of(contestants: Sequence[Contestant]) -> list[Dataset | None]:
+    """The dataset of its project whose rows each evaluation played, in one query; ``None`` where it drew its tasks, or
+    the dataset is gone."""
     names = {_dataset_named(item)[0] for item in contestants}
     projects = {item.run.project_id for item in contestants}
     rows = Dataset.objects.filter(project__in=projects, name__in=names).order_by("-version")
-    known = list(rows.only("project", "name", "version", "rows"))
-    return [_tasks_set(item, known) for item in contestants]
+    known = list(rows.only("project", "name", "version", "rows", "state"))
+    return [_dataset_among(item, known) for item in contestants]
+
+
+def tasks_sets(contestants: Sequence[Contestant], datasets: Sequence[Dataset | None]) -> list[list[int] | None]:
+    """The numbers of the tasks that each evaluation was to play; ``None`` where that cannot be known any more."""
+    return [_tasks_set(item, dataset) for item, dataset in zip(contestants, datasets, strict=True)]
 
 
 def _dataset_named(contestant: Contestant) -> tuple[str, int | None]:
@@ -129,12 +134,10 @@ def _dataset_named(contestant: Contestant) -> tuple[str, int | None]:
     return name, number_in(version)
 
 
-def _tasks_set(contestant: Contestant, known: Sequence[Dataset]) -> list[int] | None:
+def _dataset_among(contestant: Contestant, known: Sequence[Dataset]) -> Dataset | None:
     config, run = contestant.config, contestant.run
-    if config is None:
+    if config is None or config.draws_tasks:
         return None
-    if config.draws_tasks:
-        return list(range(config.evaluate.tasks or DRAWN_TASKS))
     name, version = _dataset_named(contestant)
     found = (
         item
@@ -142,7 +145,16 @@ def _tasks_set(contestant: Contestant, known: Sequence[Dataset]) -> list[int] | 
         if (item.project_id, item.name) == (run.project_id, name) and version in (None, item.version)
     )
     dataset = next(found, None)
-    if dataset is None or str(dataset.rows_path) != config.data.train:
+    return dataset if dataset is not None and str(dataset.rows_path) == config.data.train else None
+
+
+def _tasks_set(contestant: Contestant, dataset: Dataset | None) -> list[int] | None:
+    config = contestant.config
+    if config is None:
+        return None
+    if config.draws_tasks:
+        return list(range(config.evaluate.tasks or DRAWN_TASKS))
+    if dataset is None:
         return None
     if config.evaluate.share:
         return _held_out(config)

@@ -8,7 +8,6 @@ from uuid import UUID
 
 from training.evaluation import SUCCESS_PART
 from webapp.datasets.models import Dataset
-from webapp.datasets.recorded import dataset_of_step
 from webapp.datasets.rows import expected_of, row_of
 from webapp.evaluation.comparison.contestants import Contestant
 from webapp.evaluation.comparison.figures import Numbers
@@ -50,7 +49,7 @@ class Side(NamedTuple):
 
 
 def examples_of(playing: Sequence[Contestant], numbers: Numbers, pair: tuple[int, int]) -> list[Side]:
-    """The tasks that the better of a pair solves and the worse fails, and the reverse: three queries for all."""
+    """The tasks that the better of a pair solves and the worse fails, and the reverse: two queries for all."""
     better, worse = (playing[place] for place in pair)
     shares = [success_by_task(numbers.sheets[place]) for place in pair]
     groups = grouped(numbers.sheets[pair[1]], numbers.sheets[pair[0]])
@@ -62,8 +61,7 @@ def examples_of(playing: Sequence[Contestant], numbers: Numbers, pair: tuple[int
         for task in tasks
     }
     words = last_words([item.pk for _number, found in drawn.values() for item in found.values()])
-    dataset = dataset_of_step(better.run, 1) if drawn else None
-    expected = {task: _expected_answer(better, dataset, task) for task in drawn}
+    expected = {task: _expected_answer(better, numbers.datasets[pair[0]], task) for task in drawn}
     return [
         Side(
             title_of_group(name, worse.run.name, better.run.name),

@@ -29,7 +29,8 @@ from training.evaluation import (
     sheet_of,
 )
 from webapp.common.text import duration, figure, finite, percent
-from webapp.evaluation.comparison.contestants import Contestant, categories_of, tasks_sets
+from webapp.datasets.models import Dataset
+from webapp.evaluation.comparison.contestants import Contestant, categories_of, datasets_of, tasks_sets
 from webapp.evaluation.rescoring.columns import Lacks, Scale, columns_of_runs, versions_of
 from webapp.runs.config import component_titles
 from webapp.runs.rollouts.models import RolloutStatus
@@ -58,22 +59,24 @@ class Weighing(NamedTuple):
     lacks: Lacks
 
 
-def sheets_for(contestants: Sequence[Contestant]) -> list[Sheet]:
-    """The values of each contestant with the rewards that it recorded, in two queries for all."""
-    rows, sets = _rollouts_by_run(contestants), tasks_sets(contestants)
+def sheets_for(contestants: Sequence[Contestant], datasets: Sequence[Dataset | None] | None = None) -> list[Sheet]:
+    """The values of each contestant with the rewards that it recorded, in two queries for all; one where the caller
+    has read their datasets."""
+    datasets = datasets_of(contestants) if datasets is None else datasets
+    rows, sets = _rollouts_by_run(contestants), tasks_sets(contestants, datasets)
     return [
         sheet_of([_try_of_row(row, row["reward"], row["parts"]) for row in rows.get(item.run.pk, [])], tasks)
         for item, tasks in zip(contestants, sets, strict=True)
     ]
 
 
-def weighed_sheets(contestants: Sequence[Contestant], spec: Spec) -> list[Weighing]:
+def weighed_sheets(contestants: Sequence[Contestant], datasets: Sequence[Dataset | None], spec: Spec) -> list[Weighing]:
     """The values of each with the rewards that this spec would have given, from what was recorded and computed; in
-    three queries for all.
+    two queries for all.
 
     A try without a value of a counted component has no reward under it; an excluded try is not weighed.
     """
-    rows, sets = _rollouts_by_run(contestants), tasks_sets(contestants)
+    rows, sets = _rollouts_by_run(contestants), tasks_sets(contestants, datasets)
     computed = columns_of_runs([item.run for item in contestants], spec.components)
     found = []
     for item, tasks in zip(contestants, sets, strict=True):
@@ -131,7 +134,8 @@ FIGURE = "success"
 class Numbers:
     """Of each contestant, in order: its sheet, its figures' intervals, and those of its success by category. ``pairs``
     are those that played the same tasks. ``categories`` are of tasks, empty where not all played the same ones.
-    ``lacks`` say what a contestant has not recorded of the spec; empty without one."""
+    ``lacks`` say what a contestant has not recorded of the spec; empty without one. ``datasets`` are those that they
+    played, where they are known."""
 
     sheets: list[Sheet]
     lacks: list[Lacks]
@@ -139,6 +143,7 @@ class Numbers:
     pairs: dict[tuple[int, int], Paired]
     categories: dict[int, str]
     by_category: list[dict[str, Interval]]
+    datasets: list[Dataset | None]
 
     @property
     def bytes(self) -> int:
@@ -177,10 +182,11 @@ def same_tasks(a: Contestant, b: Contestant) -> bool:
 
 
 def _compute_numbers(playing: Sequence[Contestant], spec: Spec | None) -> Numbers:
+    datasets = datasets_of(playing)
     if spec is not None:
-        weighings = weighed_sheets(playing, spec)
+        weighings = weighed_sheets(playing, datasets, spec)
     else:
-        weighings = [Weighing(sheet, Lacks()) for sheet in sheets_for(playing)]
+        weighings = [Weighing(sheet, Lacks()) for sheet in sheets_for(playing, datasets)]
     sheets = [item.sheet for item in weighings]
     tasks = sorted({task for sheet in sheets for task in sheet.tasks})
     pairs = [(a, b) for a, b in combinations(range(len(playing)), 2) if same_tasks(playing[a], playing[b])]
@@ -195,6 +201,7 @@ def _compute_numbers(playing: Sequence[Contestant], spec: Spec | None) -> Number
         {pair: value for pair, value in zip(pairs, found, strict=True) if value.tasks},
         categories,
         _by_category(tasks, success, categories),
+        datasets,
     )
 
 

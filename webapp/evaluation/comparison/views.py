@@ -10,12 +10,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
-from uuid import UUID
 
 from django.conf import settings
 from django.contrib.auth.decorators import login_required
 from django.core.paginator import Page, Paginator
-from django.db.models import Max, Sum
+from django.db.models import F, Max, OuterRef, Subquery, Sum
 from django.http import Http404, HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import redirect, render
 from django.template.loader import render_to_string
@@ -45,7 +44,6 @@ from webapp.runs.metrics.models import MetricPoint
 from webapp.runs.metrics.selectors import curves_of
 from webapp.runs.models import Attempt, Run
 from webapp.runs.records.selectors import STEP_TIME, axes, played
-from webapp.runs.rollouts.models import Rollout
 
 # --- Options ---------------------------------------------------------------------------------------------------------
 # The options in which several runs differ, by group.
@@ -298,22 +296,22 @@ def compare(project: Project, contestants: list[Contestant], notes: list[str], a
 
 def _costs_of(contestants: Sequence[Contestant]) -> list[Cost]:
     runs = [item.run.pk for item in contestants]
-    seconds: dict[UUID, float] = {}
-    for attempt in Attempt.objects.filter(run__in=runs):
-        if attempt.ended_at:
-            took = (attempt.ended_at - attempt.started_at).total_seconds()
-            seconds[attempt.run_id] = seconds.get(attempt.run_id, 0.0) + took
-    sums = Rollout.objects.filter(run__in=runs).values_list("run").annotate(Sum("tokens"), Sum("cost"))
-    played_tasks = {pk: (tokens, money) for pk, tokens, money in sums}
+    attempts = Attempt.objects.filter(run=OuterRef("pk")).order_by().values("run")
+    worked = attempts.annotate(time=Sum(F("ended_at") - F("started_at"))).values("time")
+    sums = Run.objects.filter(pk__in=runs).values_list("pk").annotate(worked=Subquery(worked))
+    spent = {
+        pk: (None if time is None else time.total_seconds(), tokens or 0, money)
+        for pk, time, tokens, money in sums.annotate(Sum("rollouts__tokens"), Sum("rollouts__cost"))
+    }
     training = [item.run.pk for item in contestants if not item.evaluates]
     points = MetricPoint.objects.filter(run__in=training, name=TRAINED).values_list("run").annotate(Max("value"))
-    once = {pk: value for pk, value in points if math.isfinite(value)}
+    once = {pk: value for pk, value in points if math.isfinite(value)} if training else {}
     found = []
     for item in contestants:
         pk = item.run.pk
-        tokens, money = played_tasks.get(pk, (0, None))
+        seconds, tokens, money = spent.get(pk, (None, 0, None))
         trained = round(once[pk] * _training_passes(item)) if pk in once else None
-        found.append(Cost(item, seconds.get(pk), tokens, trained, money))
+        found.append(Cost(item, seconds, tokens, trained, money))
     return found
 
 

@@ -25,7 +25,7 @@ def named(*names: str) -> list[Contestant]:
 
 def numbers(*success: Interval | None, pairs: dict[tuple[int, int], Interval] | None = None) -> Numbers:
     found = {places: Paired(each.tasks, 0, 0, each, 0.5, None) for places, each in (pairs or {}).items()}
-    return Numbers([], [], [{"success": each} if each else {} for each in success], found, {}, [])
+    return Numbers([], [], [{"success": each} if each else {} for each in success], found, {}, [], [])
 
 
 def test_levels_are_drawn_from_0_to_100_percent_the_best_first() -> None:

@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 import uuid
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from django.core.exceptions import ValidationError
+from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
+from tests.growth import MOST_QUERIES
+from webapp.evaluation.comparison import figures
 from webapp.evaluation.sharing.models import SavedComparison
-from webapp.evaluation.sharing.services import MOST_SAVED, Query, comparison_rename, comparison_save, opened, query_of
+from webapp.evaluation.sharing.services import (
+    MOST_SAVED,
+    Query,
+    comment_add,
+    comparison_rename,
+    comparison_save,
+    opened,
+    query_of,
+)
 from webapp.people.teams.models import AuditEntry, Project, Team, User
 from webapp.runs.models import Run
 from webapp.runs.removal.services import remove
@@ -264,3 +277,16 @@ def test_an_address_is_read_as_its_page_reads_it(project: Project, two: tuple[Ru
     assert (query.pair, query.tasks) == ([str(run.pk) for run in two], "lost")
     strange = query_of(project, _address(*two, more=f"&{junk}"))
     assert (strange.pair, strange.tasks) == ([], "")
+
+
+def test_a_saved_comparison_is_read_in_few_queries(
+    client_for: Callable[..., Client], bob: User, saved: SavedComparison, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also the first time, with its comments and the tasks that only one of them solves."""
+    client, address = client_for(bob), reverse("compare-saved", args=["joust", saved.pk])
+    comment_add(saved=saved, user=bob, text="ship it")
+    client.get(address)
+    monkeypatch.setattr(figures, "_kept", OrderedDict())
+    with CaptureQueriesContext(connection) as caught:
+        page = client.get(address).content.decode()
+    assert len(caught) <= MOST_QUERIES and 'id="examples"' in page and "ship it" in page, len(caught)
