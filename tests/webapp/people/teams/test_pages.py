@@ -168,11 +168,13 @@ def test_an_owner_is_offered_links_only_for_those_whom_they_manage(
 
 
 def test_empty_shelves_teach_the_next_click(client_for: Clients, project: Project, bob: User, rita: User) -> None:
+    upload, shelves = reverse("dataset-new", args=[project.slug]), f"/p/{project.slug}/shelves/"
     page = client_for(bob).get(f"/p/{project.slug}/").content.decode()
-    assert reverse("dataset-new", args=[project.slug]) in page and reverse("run-new", args=[project.slug]) in page
-    assert (
-        reverse("dataset-new", args=[project.slug]) not in client_for(rita).get(f"/p/{project.slug}/").content.decode()
-    )
+    assert reverse("run-new", args=[project.slug]) in page and f'hx-get="{shelves}"' in page
+    for part in ("true", ""):
+        headers = {"HX-Request": part}
+        assert upload in client_for(bob).get(shelves, headers=headers).content.decode()
+        assert upload not in client_for(rita).get(shelves, headers=headers).content.decode()
 
 
 def test_rows_that_are_not_counted_yet_are_not_0(client_for: Clients, project: Project, bob: User) -> None:
@@ -180,7 +182,7 @@ def test_rows_that_are_not_counted_yet_are_not_0(client_for: Clients, project: P
     ready = Dataset.objects.create(
         project=project, name="old", state=DatasetState.READY, file_name="old.jsonl", rows=1200
     )
-    page = client_for(bob).get(f"/p/{project.slug}/").content.decode()
+    page = client_for(bob).get(f"/p/{project.slug}/shelves/").content.decode()
     assert (
         page.count("checking</span>") == 1 and "1,200 rows" in page and "0 rows" not in page.replace("1,200 rows", "")
     )
