@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from html import unescape
@@ -163,3 +164,17 @@ def test_the_overview_asks_no_more_of_many_events(
     add(0)
     client_for(rita).get(page)
     assert_few_queries(client_for(rita), [page], lambda: [add(number) for number in range(1, 9)])
+
+
+def test_the_latest_runs_leave_ended_evaluations_out_where_there_are_others(
+    project: Project, rita: User, client_for: ClientFor, make_run: Callable[..., Run]
+) -> None:
+    def listed() -> list[str]:
+        page = dense(client_for(rita).get(reverse("project-page", args=[project.slug])).content.decode())
+        return re.findall(r'<span class="cell-name"><a href="[^"]*">([^<]*)</a>', page)
+
+    make_run(name="ended", kind="evaluate", state="succeeded")
+    assert listed() == ["ended"]
+    make_run(name="trained", state="succeeded")
+    make_run(name="plays", kind="evaluate", state="running")
+    assert listed() == ["plays", "trained"]
