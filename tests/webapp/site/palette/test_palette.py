@@ -142,7 +142,7 @@ def test_options_by_name_title_and_help_lead_to_the_form(alice: User, project: P
     assert first["url"] == "/p/joust/runs/new/?kind=grpo#id_optim.learning_rate"
     assert 'id="id_optim.learning_rate"' in client.get(first["url"]).content.decode()
     assert "ppo." in asked(client, "ppo clip")["groups"]["Options of a run"]["items"][0]["url"]
-    chinese = asked(client, "学习率", language="zh-hans")["groups"]["Options of a run"]
+    chinese = asked(client, "学习率", language="zh-hans")["groups"]["训练任务的选项"]
     assert chinese["items"][0]["about"] == "optim.learning_rate"
 
 
