@@ -371,14 +371,12 @@ def expected_answers(rollouts: Sequence[Played]) -> dict[UUID, str]:
     found = {item.pk: item.expected for item in rollouts if item.expected}
     asked = [item for item in rollouts if item.row is not None and not item.expected]
     courses = _courses_of(asked)
-    datasets = _datasets_of(asked, courses)
-    texts: dict[tuple[UUID, int, int], str] = {}
+    texts: dict[tuple[Any, ...], str] = {}
     for item in asked:
-        config, path = courses[item.run.pk, item.step, item.part, item.held_out]
-        dataset = datasets.get((item.run.project_id, path))
+        config, dataset = courses[_course_key(item)]
         if dataset is None or item.row is None:
             continue
-        key = dataset.pk, item.row, id(config)
+        key = id(dataset), id(config), item.row
         if key not in texts:
             answers = expected_of(row_of(dataset, item.row + 1) or {}, spec_of(item.run, config))
             texts[key] = answers[0].text if answers else ""
@@ -387,26 +385,32 @@ def expected_answers(rollouts: Sequence[Played]) -> dict[UUID, str]:
     return found
 
 
-Courses = dict[tuple[UUID, int, str, bool], tuple[JobConfig | None, Path | None]]
-"""The config, and the file of the rows, by run, step, part of its mix, and whether they were held out."""
+CourseKey = tuple[int, int, str, bool]
 
 
-def _courses_of(rollouts: Sequence[Played]) -> Courses:
-    runs = {item.run.pk: item.run for item in rollouts}
-    configs = {pk: config_of(run) for pk, run in runs.items()}
-    found: Courses = {}
-    for run_id, step, part, held_out in {(item.run.pk, item.step, item.part, item.held_out) for item in rollouts}:
-        config = configs[run_id]
-        course = of_step(runs[run_id], config, step, part) if config is not None else None
-        found[run_id, step, part, held_out] = course, _rows_path(course, held_out)
-    return found
+def _course_key(item: Played) -> CourseKey:
+    """What decides config and dataset of a rollout: its run, as an object, because ids of rows hash slowly; its step,
+    the part of a mix, and whether it was held out."""
+    return id(item.run), item.step, item.part, item.held_out
 
 
-def _datasets_of(rollouts: Sequence[Played], courses: Courses) -> dict[tuple[UUID, Path | None], Dataset]:
-    """The datasets whose rows were played, by project and path."""
-    ids = [pk for _config, path in courses.values() if (pk := _id_in(path)) is not None]
-    datasets = Dataset.objects.filter(pk__in=ids, project__in={item.run.project_id for item in rollouts})
-    return {(dataset.project_id, dataset.rows_path): dataset for dataset in datasets}
+def _courses_of(rollouts: Sequence[Played]) -> dict[CourseKey, tuple[JobConfig | None, Dataset | None]]:
+    """The config of each course that was played, and the dataset whose rows were."""
+    firsts = {_course_key(item): item for item in rollouts}
+    configs = {id(item.run): config_of(item.run) for item in {id(each.run): each for each in firsts.values()}.values()}
+    paths: dict[CourseKey, tuple[JobConfig | None, Path | None]] = {}
+    for key, item in firsts.items():
+        config = configs[id(item.run)]
+        course = of_step(item.run, config, item.step, item.part) if config is not None else None
+        paths[key] = course, _rows_path(course, item.held_out)
+    ids = [pk for _config, path in paths.values() if (pk := _id_in(path)) is not None]
+    projects = {item.run.project_id for item in firsts.values()}
+    datasets = Dataset.objects.filter(pk__in=ids, project__in=projects)
+    known = {(dataset.project_id, dataset.rows_path): dataset for dataset in datasets}
+    return {
+        key: (config, known.get((firsts[key].run.project_id, path)) if path is not None else None)
+        for key, (config, path) in paths.items()
+    }
 
 
 def _rows_path(config: JobConfig | None, held_out: bool) -> Path | None:
