@@ -24,9 +24,10 @@ from training.doctor import AnswerKind, answer_kind
 from training.rewards.base import ENVIRONMENT
 from webapp.common.words import Outcome, failure
 from webapp.reading.groups import Played, expected_answers
+from webapp.reading.inspector.filters import Scope
 from webapp.runs.models import Run
 from webapp.runs.rollouts.models import Rollout, RolloutStatus
-from webapp.runs.rollouts.said import last_words
+from webapp.runs.rollouts.said import array_of, last_words
 
 NOT_SOLVED = (Outcome.FAILED, Outcome.PARTLY, Outcome.EXCLUDED)
 ANSWER = "answer"
@@ -59,7 +60,7 @@ def cause_title(cause: str) -> str:
     word, _colon, detail = cause.partition(":")
     if word == "error":
         known = failure({"code": detail})
-        return known.title if known else detail
+        return (known.title if known else detail) or _("It failed outside the policy, and no reason is recorded")
     if word == "call_failed" and detail:
         return _("%(tool)s answered with an error") % {"tool": detail}
     if word == NAMED:
@@ -118,16 +119,21 @@ def answer_causes(rollouts: Sequence[Played]) -> dict[UUID, str]:
     return {pk: f"{ANSWER}:{kind}" for pk, kind in kinds.items()}
 
 
-def with_cause(rows: QuerySet[Rollout], runs: Sequence[Run], cause: str, most: int) -> QuerySet[Rollout]:
+def ids_in(array: str) -> RawSQL:
+    """Ids as PostgreSQL writes an array: one parameter instead of thousands takes half of the time of a count."""
+    return RawSQL("SELECT unnest(%s::uuid[])", [array])
+
+
+def with_cause(rows: QuerySet[Rollout], scope: Scope, cause: str, most: int) -> QuerySet[Rollout]:
     """Those of the rollouts that have this cause. Of answers the newest ``most`` are read."""
     word = ANSWER if cause.startswith(f"{ANSWER}:") else cause
-    found = rows.filter(outcome__in=NOT_SOLVED).alias(cause=cause_of(runs)).filter(cause=word)
+    found = rows.filter(outcome__in=NOT_SOLVED).alias(cause=cause_of(scope.runs)).filter(cause=word)
     if word == cause:
         return found
     asked = found.order_by("-step", "id").values_list("pk", "run", *PLACE)[:most]
-    of_pk = {run.pk: run for run in runs}
-    read = [Answered(pk, of_pk[run], *place) for pk, run, *place in asked]
-    return rows.filter(pk__in=[pk for pk, each in answer_causes(read).items() if each == cause])
+    read = [Answered(pk, scope.run_of[run], *place) for pk, run, *place in asked]
+    causes = answer_causes(read)
+    return rows.filter(pk__in=ids_in(array_of([pk for pk, each in causes.items() if each == cause])))
 
 
 PLACE = ("step", "part", "row", "held_out", "expected")

@@ -90,7 +90,6 @@ def clusters_of(view: View) -> Clusters:
 
 def _judged_rows(view: View) -> tuple[list[_Row], bool]:
     """The judged rollouts of a view, or an even sample of them."""
-    runs = {run.pk: run for run in view.scope.runs}
     found, sampled = sample_rows(view, whole=1.0)
     columns = ("outcome", "cause", "group", "pk", "run", *PLACE)
     asked = found.filter(outcome__in=JUDGED).annotate(cause=cause_of(view.scope.runs)).order_by().values_list(*columns)
@@ -100,7 +99,7 @@ def _judged_rows(view: View) -> tuple[list[_Row], bool]:
         cause = "" if outcome == Outcome.SOLVED else cause
         rows.append(_Row(pk, step, group, cause))
         if cause == ANSWER:
-            answered.append(Answered(pk, runs[run], step, *place))
+            answered.append(Answered(pk, view.scope.run_of[run], step, *place))
     kinds = answer_causes(answered)
     return [row._replace(cause=kinds[row.pk]) if row.pk in kinds else row for row in rows], sampled
 
@@ -117,10 +116,9 @@ def _quotable_rows(rows: Sequence[_Row]) -> list[UUID]:
 
 def _quotes_of(view: View, shown: Mapping[str, Sequence[UUID]]) -> dict[str, list[Quote]]:
     """What the chosen rollouts of each cause say: the error where one was the cause, else the model's last words."""
-    runs = {run.pk: run for run in view.scope.runs}
     rollouts = {item.pk: item for item in Rollout.objects.filter(pk__in=[pk for ids in shown.values() for pk in ids])}
     for item in rollouts.values():
-        item.run = runs[item.run_id]
+        item.run = view.scope.run_of[item.run_id]
     errors = last_errors([pk for cause, ids in shown.items() if cause.startswith("call_failed") for pk in ids])
     words, expected = last_words(list(rollouts)), expected_answers(list(rollouts.values()))
     return {

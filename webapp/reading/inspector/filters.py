@@ -305,6 +305,11 @@ class Scope:
     run: Run | None = None
 
     @cached_property
+    def run_of(self) -> dict[UUID, Run]:
+        """Its runs by id, so that rollouts that were read get theirs without a query."""
+        return {run.pk: run for run in self.runs}
+
+    @cached_property
     def lost(self) -> Q:
         """Rollouts of steps that a later attempt played again: only the later ones count."""
         lost = Q()

@@ -86,12 +86,16 @@ def last_errors(ids: Sequence[UUID]) -> dict[UUID, str]:
     return _last_messages(ids, "tool", rf"^\s*({'|'.join(ERROR_PREFIXES)})", ERROR_TURNS)
 
 
+def array_of(ids: Sequence[UUID]) -> str:
+    """Ids as PostgreSQL writes an array: ten thousand objects as a parameter would take longer than a query."""
+    return f"{{{','.join(map(str, ids))}}}"
+
+
 def _last_messages(ids: Sequence[UUID], role: str, pattern: str, turns: int) -> dict[UUID, str]:
     if not ids:
         return {}
     with connection.cursor() as cursor:
         statement = LAST_MESSAGE.format(longest=4 * LAST_CHARS, turns=turns)
-        # One parameter as PostgreSQL writes an array: ten thousand objects would take longer than the query.
-        cursor.execute(statement, [f"{{{','.join(map(str, ids))}}}", role, pattern])
+        cursor.execute(statement, [array_of(ids), role, pattern])
         texts = {rollout: " ".join(text.split()) for rollout, text in cursor.fetchall()}
     return {rollout: text if len(text) <= LAST_CHARS else f"…{text[-LAST_CHARS:]}" for rollout, text in texts.items()}

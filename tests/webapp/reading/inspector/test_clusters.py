@@ -240,6 +240,7 @@ def test_causes_have_titles() -> None:
     assert cause_title("zero:r_att,r_type") == "The environment gave 0 for r_att, r_type"
     assert cause_title("named:bfcl_error/state") == "The environment names bfcl_error/state"
     assert cause_title("error:environment_timeout") != "environment_timeout"
+    assert cause_title("error:") == "It failed outside the policy, and no reason is recorded"
     assert all(cause_title(cause) != cause for cause in causes.TITLES)
     assert cause_title("unheard of") == "unheard of"
 
