@@ -125,18 +125,20 @@ def _server(port: int, *words: str) -> Iterator[subprocess.Popen[bytes]]:
 def raw_server(session: Any, port: int) -> Iterator[None]:
     from websockets.asyncio.server import serve
 
-    loop, ready, stopped = asyncio.new_event_loop(), threading.Event(), asyncio.Event()
+    ready, stopped = threading.Event(), asyncio.Event()
+    loops: list[asyncio.AbstractEventLoop] = []
 
     async def run() -> None:
+        loops.append(asyncio.get_running_loop())
         async with serve(session, "127.0.0.1", port, close_timeout=0.2):
             ready.set()
             await stopped.wait()
 
-    thread = threading.Thread(target=lambda: loop.run_until_complete(run()), daemon=True)
+    thread = threading.Thread(target=lambda: asyncio.run(run()), daemon=True)
     thread.start()
     assert ready.wait(5)
     try:
         yield
     finally:
-        loop.call_soon_threadsafe(stopped.set)
+        loops[0].call_soon_threadsafe(stopped.set)
         thread.join(5)
