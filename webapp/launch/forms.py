@@ -32,6 +32,7 @@ from webapp.datasets.selectors import ready_datasets
 from webapp.endpoints.selectors import endpoints_of
 from webapp.engine.resolve import NO_ENVIRONMENT
 from webapp.environments.selectors import environments_of
+from webapp.launch.held_out import hold_out
 from webapp.people.teams.models import Project
 from webapp.rewards.selectors import specs_of
 from webapp.runs.config import Changed, differences
@@ -111,6 +112,15 @@ class RunForm(forms.Form):
     checkpoint = forms.ModelChoiceField(Checkpoint.objects.none(), widget=forms.HiddenInput, required=False)
     origin = forms.ModelChoiceField(Run.objects.none(), widget=forms.HiddenInput, required=False)
     draft = forms.ModelChoiceField(Run.objects.none(), widget=forms.HiddenInput, required=False)
+    hold_out = forms.BooleanField(
+        label=gettext_lazy("Hold tasks out, and evaluate on them"),
+        help_text=gettext_lazy(
+            "A tenth of the dataset, at least 32 tasks and at most half of it, is not trained on: it is played at the "
+            "start and after each fifth of the run, and the best checkpoint is chosen by it. Remove the tick to train "
+            "on all tasks; a share or a dataset under Evaluation takes its place."
+        ),
+        required=False,
+    )
 
     def __init__(
         self,
@@ -122,8 +132,9 @@ class RunForm(forms.Form):
         checkpoint: Checkpoint | None = None,
         origin: Run | None = None,
         draft: Run | None = None,
+        hold_out: bool = False,
     ) -> None:
-        given = {"name": name, "checkpoint": checkpoint, "origin": origin, "draft": draft}
+        given = {"name": name, "checkpoint": checkpoint, "origin": origin, "draft": draft, "hold_out": hold_out}
         super().__init__(data, initial=given | {"idempotency_key": uuid.uuid4().hex})
         self.project = project
         for field in ("origin", "draft"):
@@ -236,6 +247,11 @@ class RunForm(forms.Form):
         return METHODS[self.kind]
 
     @property
+    def learning_kinds(self) -> str:
+        """The methods that learn from rollouts, which may hold tasks out."""
+        return " ".join(kind for kind, method in METHODS.items() if method.learns_from == "rollouts")
+
+    @property
     def playing_kinds(self) -> str:
         """The methods that play rollouts, as the form's script reads them."""
         return " ".join(kind for kind, method in METHODS.items() if method.plays)
@@ -281,11 +297,18 @@ class RunForm(forms.Form):
             if dot:
                 raw.setdefault(group, {})[key] = value
         try:
-            self.config = JobConfig.model_validate(raw)
+            self.config = self._holding_out(raw) if cleaned["hold_out"] else JobConfig.model_validate(raw)
         except ShapeError as exc:
             for error in exc.errors(include_url=False, include_input=False):
                 self.place(option_of(error), error_sentence(error))
         return cleaned
+
+    def _holding_out(self, raw: dict[str, Any]) -> JobConfig:
+        """The config with the default share held out, where it does not say itself what is. Raises ``ShapeError``."""
+        every = raw["evaluate"]["every"]  # which no config may have without a share
+        config = JobConfig.model_validate(raw | {"evaluate": raw["evaluate"] | {"every": 0}})
+        hold_out(self.project, config, every)
+        return config if config.evaluate.every else JobConfig.model_validate(raw)
 
     def place(self, option: str, sentence: str) -> None:
         """Put a sentence next to the option or its group; above the form where neither is a field."""

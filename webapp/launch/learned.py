@@ -185,6 +185,14 @@ def overlap_of_held_out(run: Run) -> Overlap:
     return found[0] if len(found) == 1 else _joined_overlap(found)
 
 
+def overlap_of_plan(project: Project, course: JobConfig) -> Overlap:
+    """The same of a (resolved) job, stage or part that is not launched yet."""
+    if run_in(course.model.source) is None:
+        return Overlap()
+    path = course.evaluate.data or course.data.train
+    return _overlap_with_runs(course, _played_rows(path, course), trainers_of(project, course.model.source), path)
+
+
 def _joined_overlap(found: Sequence[Overlap]) -> Overlap:
     """The overlap of a whole mix, from the overlaps of its parts."""
     where = tuple(dict.fromkeys(name for each in found for name in each.where))

@@ -42,6 +42,7 @@ from webapp.environments.selectors import Room, environment_named, replicas_to_a
 from webapp.environments.tokens import reach, trainer_access
 from webapp.launch.estimates import disk_forecast, disk_sentence
 from webapp.launch.findings import Check, Offer, Outcome, option_title
+from webapp.launch.held_out import held_out_check, part_check
 from webapp.launch.learned import overlap_of
 from webapp.people.teams.models import Project
 from webapp.rewards.cases import paid_for
@@ -139,7 +140,7 @@ def _quick_checks(project: Project, config: JobConfig, resolved: JobConfig) -> I
     if resolved.method.learns_from == "rollouts":
         for each in _named_courses(config, resolved):
             yield from (check.of(each.stage) for check in check_paid(project, each.resolved))
-    if resolved.method.learns_from == "rollouts":
+            yield held_out_check(project, each.resolved).of(each.stage)
         yield from _check_pull(project, config)
     for course, environment in _played_environments(project, config, resolved):
         yield _check_address(course.resolved, environment).of(course.stage)
@@ -151,7 +152,10 @@ def _quick_checks(project: Project, config: JobConfig, resolved: JobConfig) -> I
 
 
 def _check_overlap(project: Project, resolved: JobConfig) -> Iterator[Check]:
-    """An evaluation on tasks that the model learned from is one that says little about others."""
+    """An evaluation on tasks that the model learned from is one that says little about others; and one of a held-out
+    share plays few of the tasks that it names."""
+    if resolved.evaluate.share:
+        yield part_check(resolved)
     found = overlap_of(project, resolved)
     if found.learned:
         message = _("%(learned)s: success on these tasks says little about others.")

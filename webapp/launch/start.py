@@ -17,6 +17,7 @@ from webapp.engine.services import branch_point
 from webapp.launch.background import preparation_shown
 from webapp.launch.findings import in_language
 from webapp.launch.forms import config_of, suggested_name
+from webapp.launch.held_out import hold_out
 from webapp.launch.models import Preparation, PreparationState
 from webapp.launch.needs import Situation, filled, situation
 from webapp.people.teams.access import object_for
@@ -29,14 +30,14 @@ from webapp.runs.states import RunState
 # --- Changes --------------------------------------------------------------------------------------------------------
 # Changes that a page proposes for a clone or a child, by the name that its address gives them.
 
-HELD_OUT_SHARE = 0.2
-EVALUATIONS = 5
 REFILL_ROUNDS = 2
 
 
-def change(config: JobConfig, name: str) -> None:
+def change(project: Project, config: JobConfig, name: str) -> None:
     """Make the named change in the config that a form begins with; an unknown name changes nothing."""
-    if made := CHANGES.get(name):
+    if name == HOLD_OUT:
+        hold_out(project, config)
+    elif made := CHANGES.get(name):
         made(config)
 
 
@@ -61,22 +62,17 @@ def _double_token_limits(config: JobConfig) -> None:
     config.rollout.max_completion_tokens *= 2
 
 
-def _held_out(config: JobConfig) -> None:
-    config.evaluate.every = max(1, config.run.max_steps // EVALUATIONS)
-    if not config.evaluate.data:
-        config.evaluate.share = config.evaluate.share or HELD_OUT_SHARE
-
-
+HOLD_OUT = "held-out"
+"""Tasks that are held out and evaluated on."""
 CHANGES: dict[str, Callable[[JobConfig], None]] = {
     "slower": _halve_learning_rate,
     "longer": _double_steps,
     "refill": _set_refill_rounds,
     "outcome": _set_outcome_signal,
     "room": _double_token_limits,
-    "held-out": _held_out,
 }
 """Half the learning rate; twice the steps; other tasks for groups of zero variance; learning only from groups with both
-outcomes; twice the tokens; tasks that are held out and evaluated on."""
+outcomes; twice the tokens."""
 
 
 # Query parameters that put one reference into the form.
@@ -142,6 +138,7 @@ class Start(NamedTuple):
     chosen: Chosen | None = None
     checkpoint: Checkpoint | None = None
     draft: Run | None = None
+    hold_out: bool = False  # unless the person says otherwise
 
 
 class Card(NamedTuple):
@@ -197,14 +194,14 @@ def start_of(request: HttpRequest, project: Project) -> Start:
         if asked is not None and asked.learns_from != "rollouts" and config.mix.parts:  # which have but one environment
             config = config.named_courses.get(request.GET.get("part", ""), config.courses[0])
         _apply_references(config, request)
-        change(config, request.GET.get("change", ""))
+        change(project, config, request.GET.get("change", ""))
         base = f"{run.name}-{config.kind}" if config.kind != run.kind else run.name
         return Start(config, suggested_name(project, config, base), run)
     chosen = chosen_of(request.GET, project)
     config = filled(chosen.preset, chosen.size, chosen.now) if chosen else JobConfig()
     _apply_references(config, request)
     stem = chosen.preset.run_name(chosen.size) if chosen else ""
-    return Start(config, suggested_name(project, config, stem=stem), None, chosen)
+    return Start(config, suggested_name(project, config, stem=stem), None, chosen, hold_out=chosen is None)
 
 
 def _apply_references(config: JobConfig, request: HttpRequest) -> None:
@@ -248,7 +245,7 @@ def _child_start(request: HttpRequest, project: Project) -> Start:
     done = config.run.max_steps if run.state == RunState.SUCCEEDED and not chosen else checkpoint.step
     if done >= config.run.max_steps:  # the same number of steps would leave nothing to do
         config.run.max_steps = max(config.run.max_steps, checkpoint.step) * 2
-    change(config, request.GET.get("change", ""))
+    change(project, config, request.GET.get("change", ""))
     return Start(config, suggested_name(project, config, run.name), run, checkpoint=checkpoint)
 
 

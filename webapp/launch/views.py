@@ -76,6 +76,7 @@ def run_new(request: HttpRequest, slug: str) -> HttpResponse:
             checkpoint=start.checkpoint,
             origin=start.origin,
             draft=start.draft,
+            hold_out=start.hold_out,
         )
         return render(request, "runs/new.html", _form_context(request, project, form, chosen=start.chosen))
     form = RunForm(request.POST, project=project)

@@ -153,7 +153,7 @@ def test_slowness_is_a_remark_and_no_refusal(
     run = checked(launch_checked(project=project, user=bob, name="first", config=config))
     assert run.state == "queued"
     page = part(client_for(bob), run)
-    assert "longer than 0.3 seconds" in page and "1 remark" in page and 'data-level="remark"' in page
+    assert "longer than 0.3 seconds" in page and "2 remarks" in page and 'data-level="remark"' in page
 
 
 def test_check_first_is_not_repeated_by_the_launch(

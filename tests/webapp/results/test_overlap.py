@@ -20,7 +20,8 @@ from webapp.datasets.tasks import identify
 from webapp.evaluation.comparison.boards import boards
 from webapp.evaluation.comparison.verdicts import _learned_sentence
 from webapp.evaluation.suites.services import board_of, suite_create
-from webapp.launch.learned import Overlap, overlap_of, overlap_of_held_out, overlaps_of
+from webapp.launch.held_out import held_out_check
+from webapp.launch.learned import Overlap, overlap_of, overlap_of_held_out, overlap_of_plan, overlaps_of
 from webapp.people.teams.models import User
 from webapp.results.card import card_of
 from webapp.results.lineage import origins_of, scores
@@ -210,3 +211,18 @@ def test_what_no_trained_model_plays_was_learned_by_no_model(past: Past) -> None
     for options in ({"model": {"source": "starter"}}, {"evaluate": {"policy": "empty"}}):
         config = JobConfig.model_validate({"kind": "evaluate"} | data | options)
         assert overlap_of(past.model.project, config) == Overlap()
+
+
+def test_the_check_before_a_launch_names_held_out_tasks_that_the_model_learned_from(
+    past: Past, make_dataset: Callable[..., Dataset]
+) -> None:
+    greetings = make_dataset([{"messages": [{"role": "user", "content": f"Say hello to guest {n}."}]} for n in (2, 7)])
+    plan = JobConfig.model_validate(past.grpo.resolved)
+    plan.evaluate.every, plan.evaluate.data = 5, str(greetings.rows_path)
+    assert overlap_of_plan(past.grpo.project, plan) == Overlap(1, 2, ("chats@1",))
+    found = held_out_check(past.grpo.project, plan)
+    assert not found.ok and found.remark and found.path == "evaluate.data"
+    sentence = "1 of 2 tasks are in chats@1, which it learned from: success on these tasks says little about others."
+    assert found.message == sentence
+    plan.model.source = "starter"
+    assert overlap_of_plan(past.grpo.project, plan) == Overlap()
