@@ -136,7 +136,7 @@ def test_a_demo_is_one_click_from_its_card(
     page = page_for(bob)
     page.set_default_timeout(60_000)
     page.goto(f"/p/{project.slug}/runs/new/")
-    page.click(f"a.preset-card[href='?preset={preset}']")
+    page.click(f"#gallery a[href='?preset={preset}&size=demo']")
     assert page.locator(".preset-open .button[aria-current]").inner_text() == "Demo"
     began = time.monotonic()
     page.click("#create-and-launch")

@@ -38,6 +38,7 @@ UNAUDITED = {
     PROJECT + "runs/" + OWN_PK + "star/": "a person's own, which no other person sees",
     API + "runs/<uuidstr:run_id>/star": "as the page's",
     PROJECT + "runs/new/preflight/": "checks, and changes nothing",
+    PROJECT + "runs/new/plan/": "works a figure out, and changes nothing",
     PROJECT + "runs/new/memory/": "works a figure out, and changes nothing",
     PROJECT + "runs/new/rendered/of-form/": "leads to a page, and changes nothing",
     API + "projects/<slug:slug>/memory": "works a figure out, and changes nothing",

@@ -86,6 +86,7 @@ TABLE: dict[str, dict[str, Who]] = {
     PROJECT + "runs/" + OWN_PK + "pairs/": FORM,
     PROJECT + "runs/new/": {"GET": Who.READ, "POST": Who.WRITE},
     PROJECT + "runs/new/preflight/": WRITE,
+    PROJECT + "runs/new/plan/": {"POST": Who.READ},
     PROJECT + "runs/new/memory/": {"POST": Who.READ},
     PROJECT + "runs/new/rendered/": READ,
     PROJECT + "runs/new/rendered/rows/": READ,

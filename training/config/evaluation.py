@@ -57,7 +57,7 @@ class EvaluateConfig(Group):
     )
     tasks: int = option(
         0,
-        title=_("Tasks"),
+        title=_("Evaluated tasks"),
         help=_(
             "Tasks that are played, drawn from the dataset by the seed; 0 plays all of them. Where the environment "
             "draws the tasks, 0 means 100."

@@ -114,6 +114,7 @@ class GrpoConfig(Group):
         help=_("Pull towards the base model; 0 keeps no reference model in memory. The tool-calling preset uses 0.04."),
         ge=0,
         le=10,
+        basic=True,
     )
     epsilon: float = EPSILON
     epsilon_high: float = option(
@@ -161,6 +162,7 @@ class GrpoConfig(Group):
             "luspo": _("the ratio of the whole rollout, weighed by its length: GSPO without length bias"),
             "vespo": _("a smooth weight from the whole rollout's ratio, for stale ones; over all tokens of the step"),
         },
+        basic=True,
     )
     sapo_temperature_pos: float = option(
         1.0,
@@ -279,6 +281,7 @@ class RlooConfig(Group):
         ),
         ge=0,
         le=10,
+        basic=True,
     )
     credit: Credit = CREDIT
     credit_weight: float = CREDIT_WEIGHT
@@ -295,6 +298,7 @@ class DpoConfig(Group):
         help=_("How strongly the model is held to the base model; smaller lets the pairs move it further."),
         gt=0,
         le=10,
+        basic=True,
     )
     loss_type: Literal["sigmoid", "ipo", "hinge", "robust"] = option(
         "sigmoid",
@@ -418,6 +422,7 @@ class PpoConfig(Group):
         ),
         ge=0,
         le=10,
+        basic=True,
     )
     epsilon: float = EPSILON
     cliprange_value: float = option(

@@ -72,6 +72,7 @@ class ModelConfig(Group):
         help=_("Rank of a LoRA adapter that is trained instead of all weights; 0 trains all weights."),
         ge=0,
         le=512,
+        basic=True,
     )
     lora_alpha: int = option(
         0,

@@ -78,6 +78,7 @@ class RolloutConfig(Group):
         unit=_("tokens"),
         ge=8,
         le=262144,
+        basic=True,
     )
     max_prompt_tokens: int = option(
         1024,
@@ -95,6 +96,7 @@ class RolloutConfig(Group):
             "models on a GPU, slower for tiny ones on a CPU."
         ),
         choices={"in_process": _("the trainer itself"), "vllm": _("a vLLM server")},
+        basic=True,
     )
     dialect: Dialect = option(
         "auto",
@@ -129,7 +131,7 @@ class RolloutConfig(Group):
         },
     )
     temperature: float = option(
-        1.0, title=_("Temperature"), help=_("Randomness of sampling; higher explores more."), gt=0, le=5
+        1.0, title=_("Temperature"), help=_("Randomness of sampling; higher explores more."), basic=True, gt=0, le=5
     )
     top_p: float = option(
         1.0, title=_("Top p"), help=_("Sample from the smallest set with this probability; 1 is off."), gt=0, le=1

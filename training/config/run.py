@@ -46,6 +46,7 @@ class RunConfig(Group):
         ),
         unit=_("steps"),
         ge=0,
+        basic=True,
     )
     save_every_minutes: float = option(
         10.0,

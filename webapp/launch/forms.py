@@ -81,6 +81,7 @@ class OptionField(NamedTuple):
     basic: bool
     path: str
     warning: str = ""
+    default: str = ""  # as its control would show it
 
 
 class OptionGroup(NamedTuple):
@@ -284,7 +285,12 @@ class RunForm(forms.Form):
             return None
         extra = info.json_schema_extra if isinstance(info.json_schema_extra, dict) else {}
         unit = str(extra.get("unit") or "")
-        return OptionField(self[path], translated(unit), bool(extra.get("basic")), path, self.warnings.get(path, ""))
+        basic, default = bool(extra.get("basic")), _shown(info.get_default(call_default_factory=True))  # type: ignore[call-arg]
+        return OptionField(self[path], translated(unit), basic, path, self.warnings.get(path, ""), default)
+
+    def count(self) -> int:
+        """How many options the form has."""
+        return sum("." in path for path in self.fields)
 
     def clean(self) -> dict[str, Any]:
         """Build the config; each problem is shown next to its option."""
@@ -316,6 +322,13 @@ class RunForm(forms.Form):
         while path and path not in self.fields:
             path = path.rpartition(".")[0]
         self.add_error(path or None, sentence if path == option else f"{option}: {sentence}")
+
+
+def _shown(value: Any) -> str:
+    """A value as its control shows it; a list as its items, one a line."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return "\n".join(map(str, value)) if isinstance(value, list) else "" if value is None else str(value)
 
 
 def config_of(run: Run) -> JobConfig:

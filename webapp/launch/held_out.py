@@ -68,28 +68,33 @@ def _rows_of(course: JobConfig) -> Identities | None:
 
 
 class HeldOut(NamedTuple):
-    """How many different tasks of a dataset are held out, and of how many: ``None`` where its rows are not known."""
+    """How many different tasks are trained on, are held out, and of those are played: ``None`` where rows are not
+    known."""
 
-    tasks: int | None
-    of: int | None
+    trained: int | None = None
+    held: int | None = None
+    played: int | None = None
 
     @property
     def points(self) -> int | None:
         """By how many points a success of 50% on these tasks may be off, either way (95%, one try each)."""
-        return None if not self.tasks else round(50 * (wilson(0.5, self.tasks)[1] - wilson(0.5, self.tasks)[0]))
+        return None if not self.played else round(50 * (wilson(0.5, self.played)[1] - wilson(0.5, self.played)[0]))
 
 
 def held_out_of(course: JobConfig) -> HeldOut:
-    """What a resolved job, or stage, holds out and plays."""
-    path = course.evaluate.data or course.data.train
-    rows = identities_of(Path(path)) if path else None
+    """What a resolved job, stage or part holds out and plays."""
+    rows, chosen = _rows_of(course), course.evaluate
     if rows is None:
-        return HeldOut(None, None)
-    if not course.evaluate.data:
-        rows = rows[: course.data.max_rows or None]
-    chosen = rows if course.evaluate.data else rows[held_out(rows, course.evaluate.share)]
-    tasks = len(np.unique(chosen[:, 3]))
-    return HeldOut(min(tasks, course.evaluate.tasks or tasks), len(np.unique(rows[:, 3])))
+        return HeldOut()
+    away = held_out(rows, chosen.share)
+    others = identities_of(Path(chosen.data)) if chosen.data else rows[away]
+    held = None if others is None else _tasks(others)
+    return HeldOut(_tasks(rows[~away]), held, None if held is None else min(held, chosen.tasks or held))
+
+
+def _tasks(rows: Identities) -> int:
+    """How many different tasks the rows have."""
+    return len(np.unique(rows[:, 3]))
 
 
 # --- Findings before a launch ---------------------------------------------------------------------------------------
@@ -110,26 +115,32 @@ def held_out_check(project: Project, course: JobConfig) -> Check:
         return Check(title, False, sentence[:1].upper() + sentence[1:], off, path="evaluate.data", remark=True)
     if found.points is None:
         return Check(title, True, _("How many tasks are held out is counted when the run begins."), off)
-    values = {"tasks": found.tasks, "of": found.of, "every": course.evaluate.every, "points": found.points}
-    if course.evaluate.data:
-        sentence = _("%(tasks)d tasks of another dataset are played every %(every)d steps.") % values
-    else:
-        sentence = _("%(tasks)d of %(of)d tasks are not trained on, and are played every %(every)d steps.") % values
-    sentence = f"{sentence} {_('A success of 50%% on them is known within ±%(points)d points.') % values}"
+    known = _("A success of 50%% on them is known within ±%(points)d points.") % {"points": found.points}
+    sentence = f"{_held_sentence(course, found)} {known}"
     if overlap.unknown:
         sentence = f"{sentence} {overlap.words[:1].upper()}{overlap.words[1:]}."
-    few = (found.tasks or 0) < FEW_TASKS
+    few = (found.played or 0) < FEW_TASKS
     return Check(title, not few, sentence, off, path=path if few else "", remark=few)
+
+
+def _held_sentence(course: JobConfig, found: HeldOut) -> str:
+    held, played = found.held or 0, found.played or 0
+    values = {"held": held, "played": played, "of": held + (found.trained or 0), "every": course.evaluate.every}
+    if course.evaluate.data:
+        return _("%(played)d tasks of another dataset are played every %(every)d steps.") % values
+    if played < held:
+        sentence = _("%(held)d of %(of)d tasks are not trained on; %(played)d are played every %(every)d steps.")
+        return sentence % values
+    return _("%(held)d of %(of)d tasks are not trained on, and are played every %(every)d steps.") % values
 
 
 def part_check(config: JobConfig) -> Check:
     """An evaluation of a held-out share plays that part of its dataset alone."""
-    found = held_out_of(config)
-    values = {"tasks": found.tasks, "of": found.of, "share": f"{config.evaluate.share:g}"}
-    if found.tasks is None:
+    found, values = held_out_of(config), {"share": f"{config.evaluate.share:g}"}
+    if found.played is None or found.held is None or found.trained is None:
         sentence = _("Only the tasks that a held-out share of %(share)s holds out are played.") % values
     else:
-        sentence = (
-            _("%(tasks)d of %(of)d tasks are played: those that a held-out share of %(share)s holds out.") % values
-        )
+        counts = {"played": found.played, "of": found.held + found.trained}
+        sentence = _("%(played)d of %(of)d tasks are played, of those that a held-out share of %(share)s holds out.")
+        sentence %= values | counts
     return Check(_("Tasks"), True, sentence, _("To play all tasks, set the held-out share to 0."))

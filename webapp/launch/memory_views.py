@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple, cast
 from uuid import UUID
 
@@ -109,9 +109,9 @@ class Problems(Exception):
 
 
 # --- From what was sent ---------------------------------------------------------------------------------------------
-def job_of(data: QueryDict, project: Project) -> JobConfig:
-    """The job of a form, or of a YAML text, as far as memory depends on it: data, environment and rewards may be
-    missing. Raises ``Problems``."""
+def job_of(data: QueryDict, project: Project, left_out: Collection[str] = estimates.UNRELATED) -> JobConfig:
+    """The job of a form, or of a YAML text. Where the form is not filled in yet, the groups ``left_out`` have their
+    defaults: by default all that memory does not depend on. Raises ``Problems``."""
     if "yaml" in data:
         return _job_of_yaml(str(data["yaml"]))
     form = RunForm(data, project=project)
@@ -120,7 +120,7 @@ def job_of(data: QueryDict, project: Project) -> JobConfig:
     raw: dict[str, Any] = {"kind": form.cleaned_data.get("kind", form.kind)}
     for path, value in form.cleaned_data.items():
         group, dot, option = path.partition(".")
-        if dot and group not in estimates.UNRELATED:
+        if dot and group not in left_out:
             raw.setdefault(group, {})[option] = value
     wrong = [path for path in form.errors if (path.partition(".")[0] in raw and "." in path) or path == "kind"]
     if wrong:

@@ -141,15 +141,25 @@ class Start(NamedTuple):
     hold_out: bool = False  # unless the person says otherwise
 
 
-class Card(NamedTuple):
-    """A preset as the page offers it."""
+class Offer(NamedTuple):
+    """A preset as the gallery offers it: its sizes with their names and what they mean."""
 
     id: str
     title: str
     about: str
-    current: bool
-    device: str  # that the full size fits; empty for one that needs none
-    minutes: int  # that its demo takes; 0 without one
+    sizes: list[tuple[Size, str, str]]
+
+
+class System(NamedTuple):
+    """The presets of one system. ``minutes`` is what its longest demo takes on a CPU (0 without one), ``device`` what
+    the full size of its first preset fits (empty for one that needs none)."""
+
+    name: str
+    title: str
+    about: str
+    offers: list[Offer]
+    minutes: int
+    device: str
 
     @property
     def promise(self) -> str:
@@ -275,18 +285,42 @@ def _first_size(preset: Preset, gpu: bool | None) -> Size:
     return "full" if gpu or small is None or (gpu is None and small == "test") else small
 
 
-def cards(chosen: Chosen | None) -> list[Card]:
-    """All presets but the warm-ups, which are made where they are needed; the chosen one is shown in any case."""
+SYSTEM_OF = {"demo": "tools"}  # one task, in a smaller world
+
+
+def gallery(chosen: Chosen | None) -> list[System]:
+    """All systems with their presets but the warm-ups, which are made where they are needed; the chosen one is shown in
+    any case."""
     current = chosen.preset.id if chosen else ""
-    return [
-        Card(
+    found: dict[str, list[Preset]] = {}
+    for item in presets().values():
+        if item.role == "main" or item.id == current:
+            found.setdefault(SYSTEM_OF.get(item.system, item.system), []).append(item)
+    return [_system(name, items) for name, items in found.items()]
+
+
+def _system(name: str, items: list[Preset]) -> System:
+    first = items[0]
+    offers = [
+        Offer(
             item.id,
             in_language(item.title),
             in_language(item.about),
-            item.id == current,
-            device_of(item),
-            item.demo.minutes if item.demo else 0,
+            [(size, *size_words(item, size)) for size in item.sizes],
         )
-        for item in presets().values()
-        if item.role == "main" or item.id == current
+        for item in items
     ]
+    minutes = max((item.demo.minutes for item in items if item.demo), default=0)
+    title, about = _system_words(name) or (in_language(first.title), in_language(first.about))
+    return System(name, title, about, offers, minutes, device_of(first))
+
+
+def _system_words(name: str) -> tuple[str, str] | None:
+    """Title and description of a system whose presets are parts of one way; ``None`` where the first one says it."""
+    if name == "bfcl":
+        about = _("Call functions over the turns of a conversation, on splits that grow harder stage by stage.")
+        return _("BFCL multi-turn"), about
+    if name == "reasoning":
+        about = _("Imitate worked solutions, then learn from the number at the end, the length and the steps.")
+        return _("Word problems"), about
+    return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import URLPattern, path
 
-from webapp.launch import memory_views, play_views
+from webapp.launch import memory_views, plan, play_views
 from webapp.launch import views as launch_views
 
 urlpatterns: list[URLPattern] = [
@@ -13,6 +13,7 @@ urlpatterns: list[URLPattern] = [
     path("new/rendered/", launch_views.run_rendered, name="run-rendered"),
     path("new/rendered/rows/", launch_views.run_rendered_rows, name="run-rendered-rows"),
     path("new/rendered/of-form/", launch_views.run_rendered_of_form, name="run-rendered-of-form"),
+    path("new/plan/", plan.run_plan, name="run-plan"),
     path("new/memory/", memory_views.run_memory, name="run-memory"),
     path("new/memory/<uuid:pk>/", memory_views.run_memory_part, name="run-memory-part"),
     path("new/needs/", launch_views.run_needs, name="run-needs"),

@@ -36,7 +36,7 @@ from webapp.launch.forms import RunForm, reference_choices, suggested_name
 from webapp.launch.memory_views import device_context
 from webapp.launch.models import Preparation, PreparationState
 from webapp.launch.preflight import child_environment, one_of_few, preflight
-from webapp.launch.start import cards, chosen_of, start_of
+from webapp.launch.start import chosen_of, gallery, start_of
 from webapp.people.teams.access import can_edit, own, project_for
 from webapp.people.teams.models import Project, Role, User
 from webapp.runs.models import Run
@@ -48,7 +48,7 @@ def _form_context(request: HttpRequest, project: Project, form: RunForm, **more:
         **device_context(request, None if form.is_bound else form.start, chosen),
         "project": project,
         "form": form,
-        "cards": cards(chosen),
+        "systems": gallery(chosen),
         "chosen": chosen,
         "can_edit": can_edit(project),
         "tab": "form",

@@ -4,6 +4,7 @@
 import { h } from "../lib/dom.js";
 import { scaleMatters } from "../lib/lab-view.js";
 import { setControl } from "../lib/options.js";
+import { showViews } from "./run_form.js";
 
 const form = /** @type {HTMLFormElement | null} */ (document.getElementById("run-form"));
 
@@ -18,12 +19,6 @@ function show() {
   const vllm = /** @type {HTMLElement | null} */ (form?.querySelector("[data-group='vllm']"));
   if (vllm && control("rollout.engine")?.value !== "vllm") vllm.hidden = true; // it matters where vLLM samples
   offerEndpoints(kind);
-  const prompts = control("rollout.prompts_per_step")?.valueAsNumber ?? NaN;
-  const scripted = form?.querySelectorAll("[data-kinds]:not([hidden]) [name='sample.policies']:checked").length ?? 0;
-  const generations = scripted || (control("rollout.num_generations")?.valueAsNumber ?? NaN);
-  const target = document.getElementById("rollouts-per-step");
-  const product = prompts * generations;
-  if (target) target.textContent = Number.isFinite(product) ? `${prompts} × ${generations} = ${product}` : "–";
   offerScale();
 }
 
@@ -63,6 +58,7 @@ function setOptions(values) {
     if (fold) fold.open = true;
     field.dispatchEvent(new Event("input", { bubbles: true }));
   }
+  form?.dispatchEvent(new Event("options-set")); // where the view shows them
 }
 
 /** @param {MouseEvent} event */
@@ -123,6 +119,8 @@ if (form) {
       button.removeAttribute("aria-busy");
     }
   });
+  if (matchMedia("(max-width: 48rem)").matches) document.getElementById("gallery")?.removeAttribute("open");
   show();
+  showViews(form);
   reveal();
 }

@@ -189,23 +189,27 @@ def test_a_machine_without_a_gpu_gets_the_size_that_it_can_run(
 
 
 def test_newcomers_are_led_to_a_demo(project: Project, bob: User, client_for: Callable[..., Client]) -> None:
-    """Each card of a preset with a demo says how long it takes; without any worker yet it is what a card opens."""
+    """Each demo of the gallery says how long it takes; without any worker yet it is where a preset begins."""
     client, page = client_for(bob), reverse("run-new", args=[project.slug])
     minutes = {item.id: item.demo.minutes for item in presets().values() if item.demo and item.role == "main"}
     assert {"webshop", "toolbench", "bfcl-stage-1", "reasoning-grpo", "tool-calling"} <= set(minutes)
-    shown = client.get(page).content.decode()
+    answer = client.get(page)
+    shown = answer.content.decode()
     for name, number in minutes.items():
-        card = shown.split(f'href="?preset={name}"', 1)[1].split("</a>", 1)[0]
+        link = shown.split(f'href="?preset={name}&amp;size=demo"', 1)[1].split("</a>", 1)[0]
         unit = "minute" if number == 1 else "minutes"
-        assert f"Learns in about {number} {unit} on a CPU" in card
-    other = shown.split('href="?preset=bfcl-stage-2"', 1)[1].split("</a>", 1)[0]
-    assert "Learns in" not in other
+        assert f"Learns in about {number} {unit} on a CPU" in link
+    assert 'href="?preset=bfcl-stage-2&amp;size=demo"' not in shown
+    systems = {system.name: system for system in answer.context["systems"]}
+    assert list(systems) == ["toolbench", "bfcl", "tools", "reasoning", "webshop"]
+    assert [offer.id for offer in systems["tools"].offers] == ["tool-calling", "tools-demo-grpo"]
+    assert systems["reasoning"].promise == "Learns in about 4 minutes on a CPU"  # not the 2 of its first half
+    assert (systems["bfcl"].title, systems["webshop"].title) == ("BFCL multi-turn", "WebShop")
     chosen = client.get(page, {"preset": "toolbench"})
     assert chosen.context["chosen"].size == "demo" and "Chosen because" not in chosen.content.decode()
-    assert 'href="?preset=webshop"' in chosen.content.decode()  # each card opens where it is best to begin
-    full = client.get(page, {"preset": "toolbench", "size": "full"}).content.decode()
-    assert 'href="?preset=webshop&amp;size=full"' in full  # until a size was asked for
     assert client.get(page, {"preset": "bfcl-stage-2"}).context["chosen"].size == "full"
+    warm_up = client.get(page, {"preset": "webshop-warm-up"}).context["systems"]
+    assert "webshop-warm-up" in [offer.id for system in warm_up for offer in system.offers]
 
 
 def test_a_demo_makes_its_own_world_next_to_the_test_size(project: Project, bob: User) -> None:

@@ -1,0 +1,153 @@
+"""The plan next to the form of a new run: rollouts, tasks, what is held out, time and disk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+from django.utils import translation
+
+from tests.webapp.launch.test_held_out import rows_of
+from tests.webapp.launch.test_launch import _data
+from training.config import JobConfig
+from webapp.launch.plan import STEPS_MEASURED, plan_of
+from webapp.people.teams.models import Project, User
+from webapp.runs.metrics.models import MetricPoint
+from webapp.runs.models import Run
+
+pytestmark = pytest.mark.django_db
+Clients = Callable[..., Client]
+
+
+@pytest.fixture
+def config(make_dataset: Any, make_environment: Any) -> JobConfig:
+    return JobConfig.model_validate(
+        {
+            "data": {"train": make_dataset(rows_of(100)).reference},
+            "environment": {"name": make_environment().reference},
+            "rollout": {"prompts_per_step": 5, "num_generations": 4},
+            "run": {"max_steps": 60},
+        }
+    )
+
+
+def shown(project: Project, config: JobConfig) -> dict[str, tuple[str, str]]:
+    with translation.override("en"):
+        return {line.title: (line.figure, line.note) for line in plan_of(project, config)}
+
+
+def timed(run: Run, seconds: list[float]) -> None:
+    """Steps of these lengths, the first one first."""
+    MetricPoint.objects.bulk_create(
+        MetricPoint(run=run, attempt=1, seq=step, step=step, name="timing/step", value=value)
+        for step, value in enumerate(seconds, 1)
+    )
+
+
+def test_the_plan_multiplies_what_the_form_says(project: Project, config: JobConfig) -> None:
+    found = shown(project, config)
+    assert found["Rollouts"] == ("1,200", "60 steps × 5 tasks × 4 tries")
+    assert found["Tasks"] == ("100", "each trained on 3.00 times")
+    assert found["Held out"] == ("nothing", "success is measured on tasks that it learns from")
+    assert found["Time on its device"] == ("not known", "no run like it was made in this project yet")
+    assert "Disk" in found
+
+
+@pytest.mark.parametrize(("every", "times"), [(12, 6), (13, 6), (60, 2), (61, 2), (1, 61)])
+def test_held_out_tasks_are_played_before_between_and_after(
+    project: Project, config: JobConfig, every: int, times: int
+) -> None:
+    config.evaluate.share, config.evaluate.every, config.evaluate.tasks, config.evaluate.samples = 0.5, every, 10, 3
+    figure, note = shown(project, config)["Held out"]
+    assert figure == "10 tasks"
+    assert note == f"played {times} times ({times * 30:,} rollouts more), success within ±26 points"
+
+
+def test_tasks_that_are_held_out_are_not_trained_on(project: Project, config: JobConfig, make_dataset: Any) -> None:
+    config.evaluate.share, config.evaluate.every = 0.3, 10
+    found = shown(project, config)
+    held = int(found["Held out"][0].split()[0])
+    assert 15 < held < 45 and found["Tasks"][0] == str(100 - held)
+    config.evaluate.share, config.evaluate.data = 0, make_dataset(rows_of(40)).reference
+    found = shown(project, config)
+    assert found["Held out"][0] == "40 tasks" and found["Tasks"][0] == "100"
+
+
+def test_the_time_is_that_of_the_newest_run_like_it(project: Project, config: JobConfig, make_run: Any) -> None:
+    old = make_run(name="old", config=config, state="succeeded", attempt=1)
+    timed(old, [50.0] * 9)
+    new = make_run(name="new", config=config, state="cancelled", attempt=1)
+    timed(new, [99.0] * 5 + [2.0] * STEPS_MEASURED)
+    figure, note = shown(project, config)["Time on its device"]
+    assert figure == "2 min 0 s" and note == "2 s a step, as the last 20 steps of “new”; without evaluations"
+    config.rollout.prompts_per_step *= 2  # twice the rollouts
+    assert shown(project, config)["Time on its device"][0] == "4 min 0 s"
+
+
+def test_the_time_has_the_range_of_the_steps(project: Project, config: JobConfig, make_run: Any) -> None:
+    timed(make_run(config=config, state="running", attempt=1), [1.0, 3.0] * 10)
+    assert shown(project, config)["Time on its device"][0] == "2 min 0 s (1 min 0 s to 3 min 0 s)"
+
+
+def test_another_base_environment_method_or_project_says_nothing(
+    project: Project, config: JobConfig, make_run: Any, make_environment: Any, charlie: User
+) -> None:
+    def like(**over: Any) -> Run:
+        other = JobConfig.model_validate(config.model_dump() | over)
+        run: Run = make_run(config=other, kind=other.kind, state="succeeded", attempt=1)
+        timed(run, [2.0] * 3)
+        return run
+
+    like(model={"source": "run:gone"})
+    like(environment={"name": make_environment().reference})
+    like(kind="rloo")
+    elsewhere = Project.objects.get(slug="elsewhere")
+    timed(make_run(project=elsewhere, config=config, state="succeeded", attempt=1), [2.0] * 3)
+    timed(make_run(config=config, state="succeeded", attempt=1), [2.0])  # one step is no pace
+    like().delete()
+    assert shown(project, config)["Time on its device"][0] == "not known"
+    like()
+    assert shown(project, config)["Time on its device"][0] == "2 min 0 s"
+
+
+def test_other_methods_have_other_lines(project: Project, config: JobConfig) -> None:
+    config.kind = "evaluate"
+    assert list(shown(project, config)) == ["Rollouts", "Time on its device", "Disk"]
+    assert shown(project, config)["Rollouts"] == ("4 tries of each task", "")
+    config.kind = "sft"
+    assert shown(project, config)["Steps"] == ("60", "")
+
+
+def test_a_form_without_data_has_the_plan_of_what_it_says(
+    project: Project, bob: User, config: JobConfig, client_for: Clients
+) -> None:
+    sent = _data(project, config) | {"data.train": "", "run.max_steps": "7"}
+    page = client_for(bob).post(reverse("run-plan", args=[project.slug]), sent).content.decode()
+    assert ">140<" in page and "7 steps × 5 tasks × 4 tries" in page and "not known" in page
+
+
+def test_the_tick_holds_out_in_the_plan_too(
+    project: Project, bob: User, config: JobConfig, client_for: Clients
+) -> None:
+    address = reverse("run-plan", args=[project.slug])
+    page = client_for(bob).post(address, _data(project, config, hold_out="on")).content.decode()
+    assert "played 6 times" in page
+    assert "played 6 times" not in client_for(bob).post(address, _data(project, config)).content.decode()
+
+
+def test_wrong_options_are_named(project: Project, bob: User, config: JobConfig, client_for: Clients) -> None:
+    sent = _data(project, config) | {"rollout.num_generations": "1"}
+    page = client_for(bob).post(reverse("run-plan", args=[project.slug]), sent).content.decode()
+    assert "The plan is shown once these options are correct:" in page and "at least 2 rollouts" in page
+
+
+def test_only_members_see_it(
+    project: Project, rita: User, charlie: User, config: JobConfig, client_for: Clients
+) -> None:
+    address = reverse("run-plan", args=[project.slug])
+    assert client_for(rita).post(address, _data(project, config)).status_code == 200
+    assert client_for(charlie).post(address, _data(project, config)).status_code == 404
+    assert client_for(rita).get(address).status_code == 405
