@@ -70,6 +70,35 @@ class Journey:
         return dataset
 
 
+def test_fields_of_objects_are_mapped_by_path_and_template(
+    project: Project, bob: User, page_for: Callable[..., Page], tmp_path: Path
+) -> None:
+    """Nested JSON, the commonest odd shape, was a dead end: only whole columns could be chosen."""
+    file = tmp_path / "odd.jsonl"
+    rows = [
+        {"qid": n, "payload": {"ask": f"What is {n} + 1?", "lang": "en"}, "gold": {"value": str(n + 1), "unit": "m"}}
+        for n in range(5)
+    ]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    journey = Journey(page_for(bob), project.slug)
+    page = journey.page
+    assert journey.upload(file, "odd").state == "needs_mapping"
+    assert "payload.ask" in page.inner_text("table.first-row") and "What is 0 + 1?" in page.inner_text(".first-row")
+    page.click("text=Choose how to read it")
+    page.fill("[name=map_prompt]", "payload")
+    page.wait_for_selector("#look >> text=name one of its fields, such as payload.ask")
+    page.fill("[name=map_prompt]", "{payload.ask} ({payload.lang})")
+    page.wait_for_selector("#look >> text=What is 0 + 1? (en)")
+    page.fill("[name=map_answer]", "gold.value")
+    page.wait_for_selector("#look >> text=Of the first 5 rows, 5 are good and 0 would be left out.")
+    page.click("text=Apply and check every row")
+    page.wait_for_url(re.compile(r"/datasets/[0-9a-f-]{36}/$"))
+    dataset = journey.checked("odd")
+    assert (dataset.state, dataset.rows, dataset.bad_rows) == ("ready", 5, 0)
+    first = json.loads(dataset.rows_path.read_text().splitlines()[0])
+    assert first["messages"] == [{"role": "user", "content": "What is 0 + 1? (en)"}] and first["ground_truth"] == "1"
+
+
 def test_a_table_is_mapped_and_its_bad_rows_are_mended(
     project: Project, bob: User, page_for: Callable[..., Page], tmp_path: Path
 ) -> None:
@@ -80,9 +109,9 @@ def test_a_table_is_mapped_and_its_bad_rows_are_mended(
     assert journey.upload(table, "sums").state == "needs_mapping"
     page.click("text=Choose how to read it")
     page.wait_for_selector("#look >> text=Read this way, the file has no rows")
-    page.select_option("[name=map_prompt]", "frage")
+    page.fill("[name=map_prompt]", "frage")
     page.wait_for_selector("#look >> text=Of the first 3 rows, 2 are good and 1 would be left out.")
-    page.select_option("[name=map_answer]", "loesung")
+    page.fill("[name=map_answer]", "loesung")
     page.select_option("[name=shape]", "sft")
     page.wait_for_selector("#look .message[data-role=assistant]")
     page.click("text=Apply and check every row")

@@ -11,6 +11,8 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from training.words import _
 
 Name = Annotated[str, Field(min_length=1, max_length=200)]
+Place = Annotated[str, Field(min_length=1, max_length=2000)]
+"""A column, ``payload.ask``, or ``{payload.ask} ({payload.lang})``: see ``training/data/formats/places.py``."""
 
 
 class Options(BaseModel):
@@ -35,20 +37,23 @@ CUT_WORDS = {
 
 
 class ColumnMapping(Options):
-    """The roles of a table's columns. Columns that are not named stay with the row as they are."""
+    """The roles of a table's columns. Columns that are not named stay with the row as they are.
 
-    messages: Name | None = Field(default=None, description=_("Column with a list of messages, or JSON text of one."))
-    system: Name | None = Field(default=None, description=_("Column with the system text."))
-    prompt: Name | None = Field(default=None, description=_("Column with the user's text."))
-    input: Name | None = Field(default=None, description=_("Column with more text, placed below the user's text."))
-    history: Name | None = Field(
+    Each is a column, a dotted path to a field of an object in a column, or a text with such fields in braces.
+    """
+
+    messages: Place | None = Field(default=None, description=_("Column with a list of messages, or JSON text of one."))
+    system: Place | None = Field(default=None, description=_("Column with the system text."))
+    prompt: Place | None = Field(default=None, description=_("Column with the user's text."))
+    input: Place | None = Field(default=None, description=_("Column with more text, placed below the user's text."))
+    history: Place | None = Field(
         default=None, description=_("Column with earlier turns: pairs of a question and its answer, or messages.")
     )
-    answer: Name | None = Field(
+    answer: Place | None = Field(
         default=None, description=_("Column with the expected answer; it becomes `ground_truth`, and a turn for SFT.")
     )
-    tools: Name | None = Field(default=None, description=_("Column with function schemas, or JSON text of them."))
-    category: Name | None = Field(default=None, description=_("Column with the category; it becomes `category`."))
+    tools: Place | None = Field(default=None, description=_("Column with function schemas, or JSON text of them."))
+    category: Place | None = Field(default=None, description=_("Column with the category; it becomes `category`."))
 
     @model_validator(mode="after")
     def _has_a_text(self) -> ColumnMapping:

@@ -17,6 +17,7 @@ from training.data.files.sniff import open_regular
 from training.data.formats import ENOUGH, choose, format_of, recognise
 from training.data.formats.base import DataFormat, Evidence, Value
 from training.data.formats.columns import suggest
+from training.data.formats.places import fields_in
 from training.data.options import Cut, ReadOptions
 from training.data.problems import MAX_COLUMNS, CheckLimits, RowError
 from training.data.schema import CONVERSATION_KEYS, Record, Row, Sample, make_row
@@ -154,15 +155,18 @@ def recognition_of(opened: Opened, sample: Sample) -> Recognition:
 
 
 def _columns(opened: Opened, sample: Sample) -> list[Column]:
-    names = dict.fromkeys(opened.columns)
+    """The columns and the fields in their objects, each with the first value that is not empty."""
+    found: dict[str, Any] = dict.fromkeys(opened.columns, "")
     for row in sample.rows:
-        names.update(dict.fromkeys(row))
-    usable = [name for name in names if name and len(name) <= MAX_NAME_CHARS]
-    return [Column(name=name, example=_example(name, sample.rows)) for name in usable[:MAX_COLUMNS]]
+        for name, value in fields_in(row):
+            if found.get(name) in (None, ""):
+                found[name] = value
+    usable = [name for name in found if name and len(name) <= MAX_NAME_CHARS]
+    return [Column(name=name, example=_example(found[name])) for name in usable[:MAX_COLUMNS]]
 
 
-def _example(name: str, rows: list[dict[str, Any]]) -> str:
-    value = next((row[name] for row in rows if row.get(name) not in (None, "")), "")
+def _example(value: Any) -> str:
+    value = "" if value is None else value
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
     return text if len(text) <= EXAMPLE_CHARS else text[: EXAMPLE_CHARS - 1] + "…"
 

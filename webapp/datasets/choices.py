@@ -37,6 +37,7 @@ from webapp.runs.registry.models import ModelKind, RegisteredModel
 UPLOADED = "file"
 COMPANIONS = ("answers", "documents", "ids")
 MAX_REFERENCE_CHARS = 200
+MAX_PLACE_CHARS = 2000
 _TYPES = {"answers": "bfcl", "documents": "bfcl", "ids": "toolbench_queries"}
 TOKENIZER = "tokenizer.json"
 COUNTABLE_MOST = 500  # how many models are searched, the newest first
@@ -331,7 +332,7 @@ class ReadForm(ChoicesForm):
         del self.fields["look"]
         found = [item["format"] for item in report.get("candidates") or [] if item.get("format") in FORMATS]
         self._choices("format", _format_choices(found))
-        columns = [(str(item["name"]), _column_label(item)) for item in report.get("columns") or []]
+        self.columns = columns_of(dataset.report)
         words = {
             "messages": _("Messages"),
             "system": _("System text"),
@@ -344,8 +345,12 @@ class ReadForm(ChoicesForm):
         }
         for part in MAPPED:
             info = ColumnMapping.model_fields[part]
-            self.fields[f"map_{part}"] = forms.ChoiceField(
-                choices=[("", "–"), *columns], required=False, label=words[part], help_text=help_text(info.description)
+            self.fields[f"map_{part}"] = forms.CharField(
+                max_length=MAX_PLACE_CHARS,
+                required=False,
+                label=words[part],
+                help_text=help_text(info.description),
+                widget=forms.TextInput(attrs={"list": "columns-of-file", "autocomplete": "off", "class": "mono"}),
             )
         for kind in COMPANIONS:
             if kind != "documents":
@@ -389,6 +394,12 @@ def form_of(request: HttpRequest, dataset: Dataset) -> ReadForm:
     return ReadForm(dataset, request.POST, request.FILES)
 
 
+def columns_of(report: dict[str, Any]) -> list[tuple[str, str]]:
+    """The columns of a file and the fields in their objects, each with its first value."""
+    recognised = report.get("recognised") or {}
+    return [(str(item["name"]), str(item.get("example", ""))) for item in recognised.get("columns") or []]
+
+
 def _initial_values(dataset: Dataset, recognised: dict[str, Any]) -> dict[str, Any]:
     """The form's initial values: what was chosen, or else what was recognised."""
     candidates = recognised.get("candidates") or []
@@ -415,11 +426,6 @@ def _format_choices(found: Iterable[str]) -> list[tuple[str, str]]:
         (name, _("%(title)s (recognised)") % {"title": titles[name]} if name in recognised else titles[name])
         for name in names
     ]
-
-
-def _column_label(item: dict[str, Any]) -> str:
-    name, example = str(item["name"]), str(item.get("example", ""))
-    return f"{name} · {example[:60]}" if example else name
 
 
 def remark_words(code: str) -> str:

@@ -40,9 +40,9 @@ def test_the_corpus_is_large_enough() -> None:
 @pytest.mark.parametrize("name", CORPUS)
 def test_a_hostile_file_ends_with_line_and_reason(tmp_path: Path, name: str) -> None:
     data, line, words = CORPUS[name]
-    start = time.monotonic()
+    start = sum(os.times()[:4])
     report = checked(tmp_path, data)
-    assert time.monotonic() - start < 10
+    assert sum(os.times()[:4]) - start < 10, "seconds of processors"
     assert report == json.loads((tmp_path / "out" / "report.json").read_text())
     assert report["sha256"] == hashlib.sha256(data).hexdigest() and report["bytes"] == len(data)
     if report["verdict"] == "bad_rows":

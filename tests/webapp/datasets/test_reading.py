@@ -78,7 +78,7 @@ def test_a_table_is_mapped_looked_at_and_then_checked(
     assert [item["name"] for item in dataset.report["recognised"]["columns"]] == ["问题", "solution", "topic"]
     client = client_for(bob)
     page = client.get(_address("dataset-read", dataset)).content.decode()
-    assert "问题 · What is 2 + 3?" in page and '<option value="columns" selected>' in page
+    assert '<option value="问题" label="What is 2 + 3?">' in page and '<option value="columns" selected>' in page
     form = {"format": "columns", "map_prompt": "问题", "map_answer": "solution", "shape": "sft", "cut": "none"}
     look = client.post(_address("dataset-read-preview", dataset), form).content.decode()
     assert "Of the first 3 rows, 2 are good and 1 would be left out" in look and "二加三是多少?" in look

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from itertools import islice
 
 from training.data.formats.base import DataFormat, Value, converted, fits, without
+from training.data.formats.places import fields_in, missing_in, value_at, value_or_none
 from training.data.messages import plain, tools_key
 from training.data.options import ColumnMapping, ReadOptions
 from training.data.problems import RowError, kind
@@ -75,35 +76,35 @@ def _read_records(raws: Iterator[Raw], options: ReadOptions) -> Iterator[Record]
 
 
 def mapped_row(value: Value, mapping: ColumnMapping, shape: str) -> Row:
-    """The row of a table. Columns of system text, input and history may be missing or empty. Raises ``RowError``."""
+    """The row of a table. Places of system text, input and history may be missing or empty. Raises ``RowError``."""
     named = (mapping.messages, mapping.prompt, mapping.answer, mapping.tools, mapping.category)
-    if missing := next((name for name in named if name and name not in value), None):
+    if missing := next((name for place in named if place and (name := missing_in(value, place))), None):
         raise RowError("shape", format=NAME, detail=sentence(_("there is no column `{missing}`"), missing=missing))
     under = mapping.tools or tools_key(value)
-    tools = value.get(under)
+    tools = value_or_none(value, under)
     made: Value = {"tools": tools} if tools else {}
     if mapping.messages:
-        found = value[mapping.messages]
-        made["messages"] = decoded(found, f"`{mapping.messages}`")
+        made["messages"] = decoded(value_at(value, mapping.messages), f"`{mapping.messages}`")
     else:
         made["messages"] = [*_history(value, mapping), {"role": "user", "content": _asked(value, mapping)}]
     row = row_from_dict(made)
-    if mapping.system and value.get(mapping.system):
+    if mapping.system and value_or_none(value, mapping.system):
         row.extra = {mapping.system: _text(value, mapping.system)}
         system_first(row, mapping.system)
     extra = without(value, *(name for name in (mapping.messages, under) if name))
-    if mapping.answer and value[mapping.answer] not in (None, ""):
+    answer = value_or_none(value, mapping.answer)
+    if mapping.answer and answer not in (None, ""):
         if "ground_truth" not in extra:
-            extra["ground_truth"] = value[mapping.answer]
+            extra["ground_truth"] = answer
             row.spelling.added = ["ground_truth"]
         if shape == "sft":
             row.messages.append(plain("assistant", _text(value, mapping.answer)))
             row.spelling.roles = []
             row.others = None if row.others is None else [*row.others, {}]
     if mapping.category:
-        extra["category"] = value[mapping.category]
+        extra["category"] = value_at(value, mapping.category)
     placed = (("input", mapping.input), ("history", mapping.history))
-    facts = (*row.facts, *(part for part, name in placed if name and value.get(name)))
+    facts = (*row.facts, *(part for part, place in placed if value_or_none(value, place)))
     row.spelling.system = ""  # every column stays with the row
     return make_row(row.messages, extra, tools=row.tools, others=row.others, spelling=row.spelling, facts=facts)
 
@@ -111,13 +112,13 @@ def mapped_row(value: Value, mapping: ColumnMapping, shape: str) -> Row:
 def _asked(value: Value, mapping: ColumnMapping) -> str:
     """The user's text: the prompt, and below it the text under ``input``."""
     text = _text(value, mapping.prompt or "")
-    below = value.get(mapping.input) if mapping.input else ""
+    below = value_or_none(value, mapping.input)
     return f"{text}\n{_text(value, mapping.input or '')}" if below else text
 
 
 def _history(value: Value, mapping: ColumnMapping) -> list[Value]:
     """Earlier turns: pairs of question and answer, or messages. Raises ``RowError``."""
-    found = value.get(mapping.history) if mapping.history else None
+    found = value_or_none(value, mapping.history)
     found = decoded(found, f"`{mapping.history}`") if found else []
     turns: list[Value] = []
     for item in found if isinstance(found, list) else [found] if found else []:
@@ -131,19 +132,22 @@ def _history(value: Value, mapping: ColumnMapping) -> list[Value]:
     return turns
 
 
-def _text(value: Value, name: str) -> str:
-    found = value[name]
+def _text(value: Value, place: str) -> str:
+    """The text at a place that the row has. Raises ``RowError``."""
+    found = value_at(value, place)
     if isinstance(found, str) and found:
         return found
-    raise RowError(
-        "shape",
-        format=NAME,
-        detail=sentence(
-            _("`{name}` is {kind}, not text"),
-            name=name,
-            kind=sentence(_("empty")) if found == "" else kind(found),
-        ),
-    )
+    below = next((name for name, text in fields_in({place: found}) if name != place and isinstance(text, str)), "")
+    if below:
+        detail = sentence(
+            _("`{name}` is an object, not text: name one of its fields, such as `{field}`"), name=place, field=below
+        )
+    else:
+        empty = found == ""
+        detail = sentence(
+            _("`{name}` is {kind}, not text"), name=place, kind=sentence(_("empty")) if empty else kind(found)
+        )
+    raise RowError("shape", format=NAME, detail=detail)
 
 
 FORMAT = DataFormat(
@@ -151,8 +155,8 @@ FORMAT = DataFormat(
     title=_("A table with mapped columns"),
     about=_(
         "CSV, parquet or JSON whose columns are mapped to prompt, input, history, answer, system text, messages, tools "
-        "and category. "
-        "Usual names are found; every column stays with the row."
+        "and category. Usual names are found. A field of an object is named by its path, such as `payload.ask`, and "
+        "`{payload.ask} ({payload.lang})` makes one text of several. Every column stays with the row."
     ),
     example="question,answer",
     rank=0.3,
