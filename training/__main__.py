@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from pydantic import ValidationError
 
-from training.config import JobConfig, config_load
+from training.config import JobConfig, config_load, nearest_option
 from training.errors import ConfigError, TiltyardError
 from training.floors import floors_broken
 from training.plain import number_in
@@ -311,7 +311,9 @@ def _refuse(exc: ConfigError | ValidationError) -> int:
         return EXIT_USAGE
     for error in exc.errors(include_url=False, include_input=False):
         where = option_of(error)
-        sys.stderr.write(f"{where}: {complaint_of(error)}\n" if where else f"{complaint_of(error)}\n")
+        near = nearest_option(where) if error["type"] == "extra_forbidden" else ""
+        complaint = f"There is no such option. Did you mean {near}?" if near else complaint_of(error)
+        sys.stderr.write(f"{where}: {complaint}\n" if where else f"{complaint}\n")
     return EXIT_USAGE
 
 

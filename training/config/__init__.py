@@ -45,6 +45,7 @@ from training.config.parts import (
 from training.config.rewards import RewardComponent, RewardGate, RewardSchedule, RewardsConfig, Signal
 from training.config.rollout import POLICY_CHOICES, Dialect, Policy, RolloutConfig, SampleConfig, VllmConfig
 from training.config.run import TRACKERS, ReportConfig, RunConfig, Tracker, TrackerName
+from training.config.suggest import nearest_option
 
 __all__ = [
     "CONFIG_VERSION",
@@ -102,6 +103,7 @@ __all__ = [
     "kind_in",
     "method_of",
     "name_in",
+    "nearest_option",
     "option",
     "yaml_bounded",
     "yaml_nodes",

@@ -30,6 +30,7 @@ from ninja.security.base import AuthBase
 from ninja.utils import check_csrf
 from pydantic import ValidationError as ShapeError
 
+from training.config import JobConfig
 from training.errors import ConfigError, TiltyardError
 from training.words import complaint_of, option_of
 from webapp.api.schema import CODES, DESCRIPTION, DocumentedAPI
@@ -37,6 +38,7 @@ from webapp.common.answers import in_shape
 from webapp.common.errors import TooMany, error_body, outage, server_error, too_many
 from webapp.common.pages import OVERHEAD_BYTES, CountingUploadHandler, errors_by_field
 from webapp.common.text import unstorable
+from webapp.launch.findings import config_sentence
 from webapp.people.teams.access import require_scope
 from webapp.people.teams.logins import token_wait_s
 from webapp.people.teams.models import TokenScope, User
@@ -232,7 +234,8 @@ def _answer_request_error(request: HttpRequest, exc: RequestError) -> HttpRespon
 @api.exception_handler(ShapeError)
 def _answer_shape_error(request: HttpRequest, exc: ShapeError) -> HttpResponse:
     errors = exc.errors(include_url=False, include_input=False)[:50]
-    detail = [{"path": option_of(error), "message": str(complaint_of(error))} for error in errors]
+    sentence = config_sentence if exc.title == JobConfig.__name__ else complaint_of
+    detail = [{"path": option_of(error), "message": str(sentence(error))} for error in errors]
     return failed(request, 422, detail=detail)
 
 

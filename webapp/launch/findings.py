@@ -12,7 +12,7 @@ from django.utils.translation import get_language
 from django.utils.translation import gettext as _
 from pydantic import ValidationError as ShapeError
 
-from training.config import JobConfig, config_to_yaml, yaml_bounded, yaml_nodes
+from training.config import JobConfig, config_to_yaml, nearest_option, yaml_bounded, yaml_nodes
 from training.plain import number_in, yaml_reason
 from training.presets import Text
 from training.words import option_of
@@ -189,7 +189,14 @@ def _child_node(node: Any, name: str) -> Any:
 def _problem_of(root: Any, error: Any) -> Problem:
     """A model's error with the line of the option it is about."""
     option = option_of(error)
-    return Problem(_line_of_path(root, option.split(".")), option, error_sentence(error))
+    return Problem(_line_of_path(root, option.split(".")), option, config_sentence(error))
+
+
+def config_sentence(error: Any) -> str:
+    """A complaint about an option of a job; of one that there is not, with the one that may have been meant."""
+    near = nearest_option(option_of(error)) if error["type"] == "extra_forbidden" else ""
+    sentence = error_sentence(error)
+    return f"{sentence} {_('Did you mean %(name)s?') % {'name': near}}" if near else sentence
 
 
 def _line_of_path(node: Any, path: list[str]) -> int:

@@ -78,3 +78,18 @@ def test_the_api_names_the_option_of_a_reference(
     assert answer.status_code == 422
     [detail] = answer.json()["detail"]
     assert detail["path"] == "data.train" and not detail["message"].startswith("data.train")
+
+
+def test_an_unknown_option_names_the_one_that_was_meant(project: Project, bob: User, client_for: Any) -> None:
+    """``run clone --set reward.x=1`` was answered with "Extra inputs are not permitted"."""
+    with pytest.raises(YamlProblem) as caught:
+        config_from_text("modle: {source: starter}\noptim: {lerning_rate: 0.1}\nzzz: 1\n")
+    found = {problem.path: (problem.line, problem.message) for problem in caught.value.problems}
+    assert found["modle"] == (1, "There is no such option. Did you mean model?")
+    assert found["optim.lerning_rate"] == (2, "There is no such option. Did you mean optim.learning_rate?")
+    assert found["zzz"] == (3, "There is no such option.")
+    address = f"/api/v1/projects/{project.slug}/runs"
+    sent = {"name": "a", "config": {"reward": {"spec": "x"}}}
+    answer = client_for(bob).post(address, sent, "application/json")
+    assert answer.status_code == 422
+    assert answer.json()["detail"] == [{"path": "reward", "message": "There is no such option. Did you mean rewards?"}]
