@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 from rich.markup import escape
-from rich.table import Table
 
 from tiltyard_client import base, show
 from tiltyard_client.api import Json
@@ -189,9 +188,7 @@ def _shown(found: Json) -> None:
     if not found["scores"]:
         show.console.print(_("It was not evaluated yet: tiltyard evaluate model:NAME"))
         return
-    made = Table(
-        _("evaluation"), _("success"), _("tasks"), _("dataset"), _("environment"), box=None, header_style="dim"
-    )
+    made = show.plain_table(_("evaluation"), _("success"), _("tasks"), _("dataset"), _("environment"))
     for score in found["scores"]:
         values = (score["name"], str(score["tasks"]), score["data"], score["environment"])
         name, tasks, data, environment = (escape(value or "–") for value in values)

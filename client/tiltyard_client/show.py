@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
-from rich.table import Table
+from rich.table import Column, Table
 
 from tiltyard_client.api import Tiltyard
 from tiltyard_client.base import NOT_SUCCEEDED, print_json
@@ -64,12 +64,17 @@ def state(code: str) -> str:
     return _(STATES.get(code, code))
 
 
+def plain_table(*headings: str) -> Table:
+    """A table without lines. What is too wide for the terminal is folded: cut names lose the part that differs."""
+    return Table(*(Column(heading, overflow="fold") for heading in headings), box=None, header_style="dim")
+
+
 def table(rows: Sequence[Json], columns: Mapping[str, str]) -> None:
     """Some columns of rows; a word where there is none."""
     if not rows:
         console.print(_("nothing yet"))
         return
-    made = Table(*columns.values(), box=None, header_style="dim")
+    made = plain_table(*columns.values())
     for row in rows:
         made.add_row(*(cell(name, row.get(name)) for name in columns))
     console.print(made)
@@ -231,7 +236,7 @@ def comparison(found: Json) -> None:
         console.print(verdict["text"], markup=False)
     names = [name for name in FIGURES if any(name in item["figures"] for item in found["items"])]
     headings = [_("run"), *(_(FIGURES[name]) for name in names), _("tasks"), _("missing")]
-    made = Table(*headings, box=None, header_style="dim")
+    made = plain_table(*headings)
     for item in found["items"]:
         values = [interval(name, item["figures"].get(name)) for name in names]
         made.add_row(escape(item["name"]), *values, str(item["tasks"]), str(item["missing_tasks"]))

@@ -9,7 +9,6 @@ from typing import Annotated
 import typer
 import yaml
 from rich.markup import escape
-from rich.table import Table
 
 from tiltyard_client import completing, show
 from tiltyard_client.api import Json, Refused
@@ -110,7 +109,7 @@ def _board(found: Json) -> None:
     if not found["lines"] and not found["waiting"]:
         show.console.print(_("No contestant has played it: tiltyard suite evaluate NAME --contestant model:NAME"))
         return
-    made = Table(_("contestant"), _("score"), *map(escape, parts), box=None, header_style="dim")
+    made = show.plain_table(_("contestant"), _("score"), *map(escape, parts))
     for line in found["lines"] + found["waiting"]:
         cells = (
             show.interval("success", part["success"]) if part["success"] else show.state(part["state"] or "–")
