@@ -55,7 +55,7 @@ print(*Examination.objects.values_list("step", flat=True))
 USABLE = """() => {
   const charts = [...document.querySelectorAll("#charts > .chart")];
   const seen = charts.filter((chart) => chart.getBoundingClientRect().top < innerHeight);
-  return seen.length > 0 && seen.every((chart) => chart.querySelector(".main-svg .trace"));
+  return seen.length > 0 && seen.every((chart) => chart.querySelector(".chart-plot .trace"));
 }"""
 ZOOMED = """(steps) => {
   const { data, layout } = document.querySelector('[data-chart="reward"] .chart-plot');
@@ -90,7 +90,7 @@ def opened(context: Any, url: str) -> tuple[float, float, float]:
     page.wait_for_function(USABLE, timeout=60_000, polling="raf")
     usable = time.monotonic() - began
     used = processor_s(page) - before
-    place = page.locator('[data-chart="reward"] .nsewdrag')
+    place = page.locator('[data-chart="reward"] .chart-plot')
     place.scroll_into_view_if_needed()
     box = place.bounding_box()
     x, y, width = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2, box["width"] * ZOOM_STEPS / 25_000

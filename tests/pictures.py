@@ -64,7 +64,7 @@ def pictures(link: str, folder: Path) -> None:
             page.goto(urljoin(link, "/p/demo/runs/"))
             speak(page, language)
             camera = Camera(page, folder, ending)
-            camera.take("run", "", "#charts .js-plotly-plot", height=1330)
+            camera.take("run", "", "#chart-lead .chart-plot:has(svg)", height=1330)
             camera.take("rollouts", "rollouts/?outcome=failed&sort=-surprise", ".found-row")
             camera.take("rollout", "rollouts/?outcome=failed&sort=-surprise", ".found-row", failed_rollout)
             camera.take("tasks", "tasks/", "main table, main svg")

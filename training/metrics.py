@@ -41,6 +41,7 @@ METRICS: dict[str, Metric] = {
     ),
     "parts/reward": Metric(_("Reward by part"), _("Mean reward of the rollouts of each part of a mix.")),
     "loss": Metric(_("Loss"), _("The loss that the update minimised.")),
+    "losses": Metric(_("Loss"), _("The loss of the updates, and ★ on held-out conversations.")),
     "kl": Metric(_("KL divergence"), _("Distance from the reference model; only with a KL weight."), _("nats")),
     "entropy": Metric(
         _("Entropy"), _("Uncertainty of the policy about the next token, averaged over tokens."), _("nats")
@@ -322,7 +323,7 @@ PATTERNS: tuple[tuple[re.Pattern[str], Metric], ...] = (
     (re.compile(r"completions/[^/]+"), Metric(_("Completions"), _("Other completion metrics of TRL."))),
     (re.compile(r"sampling/[^/]+"), Metric(_("Sampler"), _("Agreement between sampler and trainer."))),
 )
-CHARTS = ("components", "parts/success", "parts/heldout_success", "parts/reward")
+CHARTS = ("components", "losses", "parts/success", "parts/heldout_success", "parts/reward")
 """Charts of several metrics, which no trainer writes under these names."""
 
 

@@ -55,11 +55,11 @@ def trained(make_run: Callable[..., Run]) -> Callable[..., Run]:
 
 def open_run(page: Page, run: Run, query: str = "") -> None:
     page.goto(reverse("run-detail", args=[run.project.slug, run.pk]) + query)
-    page.wait_for_function("() => document.querySelector('[data-chart=reward] .main-svg .trace')")
+    page.wait_for_function("() => document.querySelector('[data-chart=reward] .chart-plot .trace')")
 
 
 def drag(page: Page, chart: str, share: float) -> None:
-    place = page.locator(f'[data-chart="{chart}"] .nsewdrag')
+    place = page.locator(f'[data-chart="{chart}"] .chart-plot')
     place.scroll_into_view_if_needed()
     box = place.bounding_box()
     assert box is not None
@@ -81,7 +81,7 @@ def test_a_zoom_brings_the_points_that_were_thinned_away(trained: Any, page_for:
     first, last = page.evaluate("document.querySelector('[data-chart=reward] .chart-plot').layout.xaxis.range")
     assert 400 < last - first < 600
     page.locator("#charts-still > summary").click()
-    expect(page.locator('[data-chart="learning_rate"] .main-svg').first).to_be_visible()
+    expect(page.locator('[data-chart="learning_rate"] .chart-plot svg').first).to_be_visible()
     assert "still=1" in page.url
 
 
@@ -169,7 +169,7 @@ def test_a_stack_is_saved_as_a_table_and_pinned_to_the_projects_page(trained: An
     assert pin.view == {"smooth": 0.6, "log": False, "x": "step", "stack": True}
     page.goto(reverse("project-page", args=[run.project.slug]))
     pinned = page.locator(f"#pin-{pin.pk}")
-    expect(pinned.locator(".main-svg").first).to_be_visible()
+    expect(pinned.locator(".chart-plot svg").first).to_be_visible()
     expect(pinned).to_contain_text("as of")
     pinned.get_by_role("button", name="Unpin").click()
     expect(page.get_by_text("no longer pinned")).to_be_visible()

@@ -41,7 +41,7 @@ def test_a_verl_run_is_imported(
         page.locator("text=Open the run").wait_for(timeout=LIMIT_MS)
         _look(page, "report")
         page.click("text=Open the run")
-        page.locator('#charts [data-chart="reward"] .chart-figures >> text=0.625').wait_for(timeout=LIMIT_MS)
+        page.locator('[data-chart="reward"] .chart-figures >> text=0.625').wait_for(timeout=LIMIT_MS)
         page.locator("#ended-reward >> text=→").wait_for()
         page.locator('#charts >> text="actor/pg_loss"').wait_for(timeout=LIMIT_MS)
         assert page.locator("#run-stop, #run-pause, .watch-flight:visible, #no-points:visible").count() == 0
@@ -87,7 +87,7 @@ def test_a_run_that_blew_up_shows_where(
         page.locator("text=Open the run").wait_for(timeout=LIMIT_MS)
         page.locator("text=1 figure is not finite (NaN or infinite), at step 20: loss (1).").wait_for()
         page.click("text=Open the run")
-        page.locator('#charts [data-chart="loss"] .chart-plot .main-svg').first.wait_for(timeout=LIMIT_MS)
+        page.locator('[data-chart="loss"] .chart-plot svg').first.wait_for(timeout=LIMIT_MS)
         assert page.evaluate(GAPS) == [[20]]
         _look(page, "gap")
         page.click('[data-tab="rollouts"]')

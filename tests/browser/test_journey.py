@@ -158,13 +158,13 @@ class Journey:
     def curves(self) -> list[list[float | None]]:
         """The values of every line on the page, from the charts' own data."""
         self.page.click("[data-tab=curves]")
-        self.page.wait_for_selector(".js-plotly-plot")
-        script = "[...document.querySelectorAll('.js-plotly-plot')].flatMap(p => p.data.map(d => Array.from(d.y)))"
+        self.page.wait_for_selector(".chart-plot:has(svg)")
+        script = "[...document.querySelectorAll('.chart-plot:has(svg)')].flatMap(p => p.data.map(d => Array.from(d.y)))"
         return list(self.page.evaluate(script))
 
     def drawn(self, chart: str) -> int:
         """How many points the drawn line of a chart has; the data alone would not show a chart that did not change."""
-        return self.page.locator(f"[data-chart='{chart}'] path.js-line").first.get_attribute("d").count(",")
+        return self.page.locator(f"[data-chart='{chart}'] path.line").first.get_attribute("d").count(",")
 
 
 def database_equals_journal(run: Run) -> None:

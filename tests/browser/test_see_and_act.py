@@ -50,7 +50,7 @@ class Seeing(Journey):
         assert page.locator("#flight-slow").count() == 0
         chart = page.locator('[data-chart="reward"]')
         chart.scroll_into_view_if_needed()
-        expect(chart.locator(".main-svg .trace").first).to_be_visible()
+        expect(chart.locator(".chart-plot .trace").first).to_be_visible()
         chart.locator(".chart-menu summary").click()
         chart.locator("[data-act=pin]").click()
         page.wait_for_timeout(500)

@@ -94,6 +94,6 @@ def test_a_tab_that_slept_shows_what_it_missed(tab: Any, trainer: Trainer) -> No
         .values_list("value", flat=True)
     )
     assert len(rewards) == last
-    script = "[...document.querySelectorAll('.js-plotly-plot')].flatMap(p => p.data.map(d => Array.from(d.y)))"
+    script = "[...document.querySelectorAll('.chart-plot:has(svg)')].flatMap(p => p.data.map(d => Array.from(d.y)))"
     _until(lambda: any(_shows(rewards, line) for line in tab.evaluate(script)), "the rewards on the curve")
     assert [line for line in tab.problems if "WebSocket" not in line] == []

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { pictured } from "../../static/js/lib/chart-menu.js";
-import { TOTAL, isStacked, readLines, tracesOf } from "../../static/js/lib/lines.js";
+import { GHOST, TOTAL, endsAt, isStacked, readLines, tracesOf } from "../../static/js/lib/lines.js";
 import { lineTraces } from "../../static/js/lib/plot.js";
 import { missingCurves, neededBy, specsOf } from "../../static/js/lib/specs.js";
 import { emptyState } from "../../static/js/lib/state.js";
@@ -40,6 +40,7 @@ function all(over = {}, others = []) {
     stepsOf: (/** @type {any} */ range) => range,
     axis: () => undefined,
     saved: () => [2],
+    isLead: () => false,
     ...over,
   };
 }
@@ -168,5 +169,42 @@ test("a figure of the parts of a mix is one chart with a line of each part", () 
   assert.deepEqual(
     specs.map((spec) => spec.names),
     [names.slice(0, 2), names.slice(2, 3)],
+  );
+});
+
+test("the chart that answers has the reward behind it on its own scale, and an evaluation its interval and n", () => {
+  const success = { key: "success", title: "Success", names: ["rollouts/task_success", "heldout/success"], removable: false }; // prettier-ignore
+  const lead = all({ isLead: (/** @type {any} */ spec) => spec === success });
+  lead.options.behind = "reward";
+  lead.state.curves.set("rollouts/task_success", curve(0.2, 0.4));
+  lead.state.curves.set("heldout/success", curve(0.3, 0.5));
+  lead.state.curves.set("heldout/success_low", curve(0.1, 0.45));
+  lead.state.curves.set("heldout/success_high", curve(0.4, 0.9));
+  lead.state.run = { health: { held_out: { tasks: 40 } } };
+  const lines = readLines(success, lead);
+  assert.deepEqual(
+    lines.map((line) => [line.name, line.label, line.at]),
+    [
+      ["rollouts/task_success", "rollouts/task_success", 0],
+      ["heldout/success", "held_out_tasks", 1],
+      ["reward", "behind", GHOST],
+    ],
+  );
+  const { traces, values, behind } = tracesOf(success, lead, lines, (name) => name);
+  assert.deepEqual([traces[0].yaxis, traces[0].opacity, traces[0].y], ["y3", 0.5, [0.4, 0.6]]);
+  assert.deepEqual(behind, [0.4, 0.6]);
+  assert.deepEqual([Math.max(...(/** @type {number[]} */ (values))), Math.min(...(/** @type {number[]} */ (values)))], [0.9, 0.1]); // prettier-ignore
+  assert.deepEqual(endsAt(lines[1], 2, lead), [0.45, 0.9]);
+  assert.equal(endsAt(lines[0], 2, lead), null);
+  for (const over of [{ view: { ...lead.view, behind: false } }, { sources: [lead.sources[0], { ...lead.sources[0], number: 1 }] }]) // prettier-ignore
+    assert.ok(readLines(success, { ...lead, ...over }).every((line) => line.at !== GHOST));
+});
+
+test("losses of updates and of held-out conversations are one chart", () => {
+  const state = emptyState();
+  for (const name of ["loss", "heldout/loss"]) state.curves.set(name, curve(1));
+  assert.deepEqual(
+    specsOf(state, ["losses"], []).map((spec) => spec.names),
+    [["loss", "heldout/loss"]],
   );
 });

@@ -53,6 +53,11 @@ class Method:
         """Whether weights move, so that checkpoints and a model come out."""
         return self.learns_from != "nothing"
 
+    @property
+    def leads(self) -> tuple[str, ...]:
+        """The charts that answer whether it works, the best answer first."""
+        return _LEADS[self.learns_from]
+
     def load(self) -> Callable[[Any], None]:
         """The function that does it. Imported only now: the training libraries take seconds."""
         module, _colon, name = self.entry.partition(":")
@@ -70,6 +75,14 @@ _ROLLOUT_TILES = (
     "groups/zero_variance_share",
     "timing/step",
 )
+
+
+_LEADS: dict[LearnsFrom, tuple[str, ...]] = {
+    "rollouts": ("success", "reward"),
+    "preferences": ("rewards/accuracies", "loss"),
+    "demonstrations": ("losses", "mean_token_accuracy"),
+    "nothing": ("rollouts/task_success", "groups/pass_share", "reward"),
+}
 
 
 _TASK_CURVES = ("tasks/new_share", "tasks/solved_share", "tasks/hopeless_share")
@@ -221,8 +234,7 @@ METHODS: dict[str, Method] = {
         learning_rates=(2e-5, 2e-4),
         tiles=("loss", "heldout/loss", "mean_token_accuracy", "learning_rate", "grad_norm", "timing/step"),
         curves=(
-            "loss",
-            "heldout/loss",
+            "losses",
             "mean_token_accuracy",
             "heldout/token_accuracy",
             "grad_norm",

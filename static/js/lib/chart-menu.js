@@ -2,6 +2,7 @@
 /** The menu of one chart: a picture, its figures as a table, a stack or lines, a pin. */
 import { h, icon, setAttr, t } from "./dom.js";
 import { styles } from "./plot.js";
+import { loadPlotly } from "./plotly.js";
 
 /** @typedef {import("./chart.js").Chart} Chart */
 
@@ -29,6 +30,7 @@ export function menuOf(chart) {
         "div",
         { class: "menu-panel" },
         chart.spec.key === "components" && item("stack", () => options.onStack?.()),
+        options.behind && item("behind", () => options.onBehind?.()),
         item("png", () => picture(chart, "png")),
         item("svg", () => picture(chart, "svg")),
         options.csv && h("a", { class: "menu-item", "data-act": "csv", download: true }, t("chart.csv")),
@@ -38,6 +40,9 @@ export function menuOf(chart) {
   );
   menu.addEventListener("toggle", () => {
     setAttr(menu.querySelector('[data-act="csv"]'), "href", options.csv?.(chart.spec.names) ?? null);
+    const behind = menu.querySelector('[data-act="behind"]');
+    if (behind) /** @type {HTMLElement} */ (behind).hidden = !chart.all.isLead(chart.spec);
+    setAttr(behind, "aria-pressed", String(chart.all.view.behind !== false));
     setAttr(menu.querySelector('[data-act="stack"]'), "aria-pressed", String(chart.all.view.stack));
   });
   menu.addEventListener("click", (event) => {
@@ -65,7 +70,8 @@ async function picture(chart, format) {
     paper_bgcolor: styles()("--surface"),
     xaxis: { ...plot.layout.xaxis, title: { text: view.x === "step" ? t("step") : t(`axis.${view.x}`), standoff: 4 } },
   };
-  const url = await options.plotly.toImage({ data, layout }, { format, ...PICTURE, scale: format === "png" ? 2 : 1 });
+  const plotly = await loadPlotly(options.plotly);
+  const url = await plotly.toImage({ data, layout }, { format, ...PICTURE, scale: format === "png" ? 2 : 1 });
   const name = chart.spec.key.replace(/[^\w.-]+/g, "-");
   h("a", { href: url, download: `${name}.${format}` }).click();
 }

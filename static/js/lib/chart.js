@@ -1,12 +1,14 @@
 // @ts-check
-/** One chart: a heading with the newest (or the pointed-at) figures, lines by Plotly, a crosshair. */
+/** One chart: a heading with the newest (or the pointed-at) figures, its lines, a crosshair. */
 import { h, has, icon, setAttr, setText, t } from "./dom.js";
-import { figure } from "./format.js";
+import { figure, percent } from "./format.js";
 import { MARK_AXIS } from "./around.js";
 import { moved, stepAt } from "./axis.js";
 import { menuOf } from "./chart-menu.js";
-import { TOTAL, readLines, tracesOf } from "./lines.js";
-import { BARE, MARGIN, frameOf, styles } from "./plot.js";
+import { GHOST, TOTAL, endsAt, readLines, tracesOf } from "./lines.js";
+import { paint } from "./painter.js";
+import { MARGIN, frameOf, styles } from "./plot.js";
+import { follow } from "./pointing.js";
 import { last, valueAt, valueRange } from "./series.js";
 import { baselineShapes, markShapes, stageShapes } from "./shapes.js";
 
@@ -14,7 +16,6 @@ import { baselineShapes, markShapes, stageShapes } from "./shapes.js";
 /** @typedef {import("./specs.js").Spec} Spec */
 /** @typedef {import("./curves.js").Curves} Curves */
 
-const DOUBLE_CLICK_MS = 320;
 /** @type {Record<string, string>} the colours of an advisory's severities, as its notice has them */
 const TONES = { stop: "--bad", warn: "--warn", note: "--ink-3" };
 const TINY = new Set(["learning_rate"]); // whose own scale is small
@@ -30,7 +31,6 @@ export class Chart {
     this.visible = false;
     this.drawn = false;
     this.dirty = true;
-    this.revision = 0;
     /** @type {Line[]} */
     this.lines = [];
     this.legend = h("div", { class: "chart-figures" });
@@ -62,6 +62,7 @@ export class Chart {
       head,
       h("div", { class: "chart-box" }, this.plot, this.cross),
     );
+    follow(this);
   }
 
   /** Take the lines of all runs as they are known now. */
@@ -83,19 +84,18 @@ export class Chart {
     const { log } = this.all.view;
     const range = this.all.range ?? this.all.span; // of all charts: the same step has the same place in each
     const baselines = this.all.options.baselines[this.spec.key] ?? [];
-    const { traces, values } = tracesOf(this.spec, this.all, this.lines, colour);
+    const { traces, values, behind } = tracesOf(this.spec, this.all, this.lines, colour);
     const tiny = this.spec.names.every((name) => TINY.has(name));
     const scale = valueRange([...values, ...baselines.map((item) => item.y)], { log, tiny });
+    const axes = frameOf({ range, values: scale, log, axis: this.all.view.x, shares: this.shares(), colour });
     const layout = {
-      ...frameOf({ range, values: scale, log, axis: this.all.view.x, colour }),
-      ...(traces.some((trace) => trace.yaxis) && { yaxis2: MARK_AXIS }),
-      // The arrays grow in place as points arrive; Plotly only looks at them again when this changes.
-      datarevision: (this.revision += 1),
+      ...axes,
+      height: this.plot.clientHeight || axes.height,
+      yaxis2: MARK_AXIS,
+      yaxis3: { ...MARK_AXIS, range: valueRange(behind) ?? [0, 1] },
       ...this.around(range, baselines, colour),
     };
-    const quiet = { ...BARE, responsive: false, doubleClick: false };
-    this.all.options.plotly.react(this.plot, traces, layout, quiet);
-    if (!this.drawn) this.listen();
+    paint(this.plot, traces, layout);
     this.drawn = true;
     this.point(null);
   }
@@ -120,30 +120,6 @@ export class Chart {
     };
   }
 
-  listen() {
-    const plot = /** @type {any} */ (this.plot);
-    plot.on("plotly_hover", (/** @type {any} */ event) => this.all.point(event.points[0].x));
-    plot.on("plotly_unhover", () => this.all.point(null));
-    /** @type {any} */
-    let click = null; // waits a moment: the first half of a double click must not leave the page
-    let doubleAt = -Infinity;
-    plot.on("plotly_click", (/** @type {any} */ event) => {
-      clearTimeout(click);
-      if (performance.now() - doubleAt < DOUBLE_CLICK_MS) return;
-      const step = Math.round(stepAt(this.all.axis(), event.points[0].x));
-      click = setTimeout(() => this.all.options.onStep(step), DOUBLE_CLICK_MS);
-    });
-    plot.on("plotly_doubleclick", () => {
-      clearTimeout(click);
-      doubleAt = performance.now();
-      this.all.zoom(null);
-    });
-    plot.on("plotly_relayout", (/** @type {any} */ change) => {
-      const from = change["xaxis.range[0]"];
-      if (from !== undefined) this.all.zoom([from, change["xaxis.range[1]"]]);
-    });
-  }
-
   /** @param {number | null} place on the axis */
   point(place) {
     if (!this.drawn) return;
@@ -156,6 +132,11 @@ export class Chart {
     if (this.cross.hidden || place === null) return;
     const at = MARGIN.l + ((place - range[0]) / (range[1] - range[0])) * this.width();
     this.cross.style.transform = `translateX(${at}px)`;
+  }
+
+  /** Whether its values are shares of a whole, which the chart that answers shows in percent. */
+  shares() {
+    return this.all.isLead(this.spec) && this.spec.names.every((name) => this.all.options.shares?.includes(name));
   }
 
   /** Pixels that the steps have. */
@@ -179,12 +160,22 @@ export class Chart {
         );
         this.legend.append(item);
       }
-      setAttr(item, "data-curve", line.at === TOTAL ? "total" : line.at % 8);
+      setAttr(item, "data-curve", line.at === TOTAL ? "total" : line.at === GHOST ? "ghost" : line.at % 8);
       setText(item.children[1], line.label);
-      setText(
-        item.children[2],
-        figure(place === null ? last(line.y) : (valueAt(line.x, line.y, place, line.reach) ?? null)),
-      );
+      const value = place === null ? last(line.y) : (valueAt(line.x, line.y, place, line.reach) ?? null);
+      setText(item.children[2], this.text(line, value, place));
     });
+  }
+
+  /**
+   * A figure of the heading; of an evaluation with its interval.
+   * @param {Line} line
+   * @param {number | null} value
+   * @param {number | null} place on the axis; null for the newest one
+   */
+  text(line, value, place) {
+    const shown = this.shares() && line.at !== GHOST ? percent : figure;
+    const ends = value === null ? null : endsAt(line, place ?? line.x[line.x.length - 1], this.all);
+    return ends ? `${shown(value)} (${ends.map(shown).join(" – ")})` : shown(value);
   }
 }

@@ -12,7 +12,7 @@ import { marksFor } from "./specs.js";
 /** @typedef {import("./state.js").State} State */
 /** @typedef {import("./shapes.js").Mark} Mark */
 /** @typedef {import("./specs.js").Spec} Spec */
-/** @typedef {{smooth: number, log: boolean, x: string, stack: boolean}} View */
+/** @typedef {{smooth: number, log: boolean, x: string, stack: boolean, behind?: boolean}} View */
 /**
  * A run whose curves are drawn: the page's own, with number 0, or another one. `alike`: its rewards were made in the
  * same way; else they must not be compared.
@@ -32,7 +32,9 @@ export class Curves {
   /**
    * @param {HTMLElement} box
    * @param {HTMLDetailsElement} fold where charts are put away in which nothing moves
-   * @param {{plotly: any, baselines: Record<string, import("./shapes.js").Baseline[]>, components: Record<string, string>, weights: Record<string, number> | null, onRemove: (key: string) => void, onStep: (step: number) => void, marks?: () => Mark[], onZoom?: () => void, ended?: () => boolean, onStack?: () => void, onPin?: (spec: Spec) => void, csv?: (names: string[]) => string, picture?: (spec: Spec) => string}} options
+   * @param {{baselines: Record<string, import("./shapes.js").Baseline[]>, components: Record<string, string>, weights: Record<string, number> | null, onRemove: (key: string) => void, onStep: (step: number) => void, marks?: () => Mark[], onZoom?: () => void, ended?: () => boolean, onStack?: () => void, onPin?: (spec: Spec) => void, csv?: (names: string[]) => string, picture?: (spec: Spec) => string, plotly: string, lead?: HTMLElement, leads?: string[], behind?: string, onBehind?: () => void, shares?: string[]}} options
+   *   ``lead``: where the first chart of ``leads`` that there is is drawn large; ``behind``: the metric that is drawn
+   *   faintly behind it; ``shares``: metrics that are shares of a whole
    */
   constructor(box, fold, options) {
     this.box = box;
@@ -77,11 +79,13 @@ export class Curves {
       if (wanted.has(key)) continue;
       this.seen.unobserve(chart.node);
       chart.node.remove();
-      this.options.plotly.purge(chart.plot);
       this.charts.delete(key);
     }
     const ended = this.options.ended?.() ?? false;
-    const { shown, folded } = this.folding.split(specs, (spec) =>
+    const lead = this.options.lead ? specs.filter((spec) => this.isLead(spec)) : [];
+    const rest = specs.filter((spec) => !lead.includes(spec));
+    if (this.options.lead) this.place(this.options.lead, lead);
+    const { shown, folded } = this.folding.split(rest, (spec) =>
       sources
         .filter((source) => source.number === 0 || spec.names.some((name) => source.curves.has(name)))
         .every((source) => isStill(spec, source.curves, ended)),
@@ -91,6 +95,15 @@ export class Curves {
     this.fold.hidden = !folded.length;
     setText(this.fold.querySelector("summary"), this.stillText(folded));
     this.redraw();
+  }
+
+  /**
+   * Whether this is the chart that answers.
+   * @param {Spec} spec
+   */
+  isLead(spec) {
+    const key = this.options.leads?.find((each) => this.specs.some((known) => known.key === each));
+    return spec.key === key;
   }
 
   /**
@@ -217,8 +230,8 @@ export class Curves {
   }
 
   resize() {
-    for (const chart of this.charts.values())
-      if (chart.drawn && chart.plot.clientWidth) this.options.plotly.Plots.resize(chart.plot);
+    for (const chart of this.charts.values()) if (chart.drawn) chart.dirty = true;
+    this.redraw();
   }
 
   /**

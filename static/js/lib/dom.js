@@ -99,15 +99,16 @@ export function h(tag, props = {}, ...children) {
 const SVG = "http://www.w3.org/2000/svg";
 
 /**
- * Make an SVG element.
+ * Make an SVG element; attributes without a value are left out.
  * @param {string} tag
  * @param {Record<string, any>} [props]
- * @param {...Node} children
+ * @param {...(Node | string)} children
  * @returns {SVGElement}
  */
 export function s(tag, props = {}, ...children) {
   const node = document.createElementNS(SVG, tag);
-  for (const [name, value] of Object.entries(props)) node.setAttribute(name, String(value));
+  for (const [name, value] of Object.entries(props))
+    if (value !== null && value !== undefined) node.setAttribute(name, String(value));
   node.append(...children);
   return node;
 }

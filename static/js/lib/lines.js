@@ -5,6 +5,7 @@ import { stepAt } from "./axis.js";
 import { shownCurve } from "./closer.js";
 import { has, t } from "./dom.js";
 import { COMPONENT, drawnLine, lineTraces, meanLine, seenPoints, seenValues, starTrace } from "./plot.js";
+import { valueAt } from "./series.js";
 import { PART, SPREAD } from "./specs.js";
 import { stackTraces } from "./stack.js";
 
@@ -17,6 +18,7 @@ const HELD_OUT = "heldout/";
 const EVALUATED = "heldout/success";
 const DASHES = ["solid", "dash", "dot", "dashdot"];
 const REWARDS = /^(reward|reward_std|rewards\/.+|heldout\/reward|groups\/best_reward_mean|parts\/.+reward)$/;
+export const GHOST = -2; // of the line behind the chart that answers, which has a scale of its own
 export const TOTAL = -1; // the place of the line that a stack adds up to: no curve's colour, but that of text
 
 /** @param {string} name of a metric that shares its chart with others */
@@ -53,6 +55,12 @@ export function readLines(spec, all) {
       .filter((name) => source.number === 0 || (source.curves.has(name) && (source.alike || !REWARDS.test(name))))
       .map((name) => lineOf(spec, all, source, name)),
   );
+  const { behind = "" } = all.options;
+  const ghostly = all.isLead(spec) && all.view.behind !== false && all.sources.length === 1;
+  if (ghostly && !spec.names.includes(behind) && all.sources[0].curves.has(behind)) {
+    const label = t("behind", { name: nameOf(behind) });
+    return [...lines, { ...lineOf(spec, all, all.sources[0], behind), label, at: GHOST }];
+  }
   if (!isStacked(spec, all) || !all.sources[0].curves.has("reward")) return lines;
   return [...lines, { ...lineOf(spec, all, all.sources[0], "reward"), label: t("sum_reward"), at: TOTAL }];
 }
@@ -67,7 +75,9 @@ export function readLines(spec, all) {
 function lineOf(spec, all, source, name) {
   const { view, range, options, sources } = all;
   const part = name.match(COMPONENT)?.[1] ?? "";
-  const label = options.components[part] ?? (part || spec.names.length < 2 ? part : nameOf(name));
+  const tasks = name === EVALUATED && source.number === 0 ? (all.state?.run?.health?.held_out?.tasks ?? 0) : 0;
+  const known = tasks ? t("held_out_tasks", { n: tasks }) : nameOf(name);
+  const label = options.components[part] ?? (part || spec.names.length < 2 ? part : known);
   const whole = source.curves.get(name) ?? { steps: [], values: [], attempts: [] };
   const curve = shownCurve(whole, source.parts.get(name), all.stepsOf(range, source));
   const drawn = isStacked(spec, all)
@@ -105,7 +115,7 @@ function placeOf(part, at, components) {
  * @param {Curves} all
  * @param {Line[]} lines
  * @param {(name: string) => string} colour
- * @returns {{traces: any[], values: (number | null)[]}}
+ * @returns {{traces: any[], values: (number | null)[], behind: (number | null)[]}} `behind`: those of the line behind
  */
 export function tracesOf(spec, all, lines, colour) {
   const shown = all.range ?? all.span;
@@ -124,10 +134,66 @@ export function tracesOf(spec, all, lines, colour) {
       .filter((line) => line.at === TOTAL)
       .flatMap((line) => named(lineTraces(line, tone(line), { range: all.range }), line.label));
     const ends = [edges.high, edges.low].flatMap((y) => seenValues({ x: edges.x, y }, shown));
-    return { traces: [...traces, ...total, ...marks], values: [...ends, ...total.flatMap((trace) => trace.y), 0] };
+    return {
+      traces: [...traces, ...total, ...marks],
+      values: [...ends, ...total.flatMap((trace) => trace.y), 0],
+      behind: [],
+    };
   }
-  const traces = lines.flatMap((line) => named(lineTracesOf(spec, all, line, tone(line)), line.label || spec.title));
-  return { traces: [...traces, ...marks], values: traces.flatMap((trace) => seenValues(trace, shown)) };
+  const ghosts = lines.filter((line) => line.at === GHOST);
+  const faint = ghosts.flatMap((line) => named(faintTraces(line, colour("--ink-3"), all.range), line.label));
+  const traces = lines
+    .filter((line) => line.at !== GHOST)
+    .flatMap((line) => named(lineTracesOf(spec, all, line, tone(line)), line.label || spec.title));
+  const ends = traces.flatMap((trace) => (trace.error_y ? intervalEnds(trace, shown) : []));
+  const values = [...traces.flatMap((trace) => seenValues(trace, shown)), ...ends];
+  return {
+    traces: [...faint, ...traces, ...marks],
+    values,
+    behind: ghosts.flatMap((line) => seenValues(line, shown)),
+  };
+}
+
+/**
+ * @param {Line} line
+ * @param {string} tone
+ * @param {[number, number] | null} range
+ */
+function faintTraces(line, tone, range) {
+  return lineTraces({ ...line, ghost: null }, tone, { range }).map((trace) => ({
+    ...trace,
+    opacity: 0.5,
+    yaxis: "y3",
+  }));
+}
+
+/**
+ * The ends of the intervals that are seen, which the scale must hold too.
+ * @param {any} trace
+ * @param {[number, number] | null} range
+ * @returns {(number | null)[]}
+ */
+function intervalEnds({ x, y, error_y: { array, arrayminus } }, range) {
+  const ends = (/** @type {number[]} */ away, /** @type {number} */ sign) =>
+    y.map((/** @type {number | null} */ value, /** @type {number} */ at) => value === null ? null : value + sign * away[at]); // prettier-ignore
+  return [...seenValues({ x, y: ends(array, 1) }, range), ...seenValues({ x, y: ends(arrayminus, -1) }, range)];
+}
+
+/**
+ * The interval of an evaluation at a place; null for lines without one.
+ * @param {Line} line
+ * @param {number} place
+ * @param {Curves} all
+ * @returns {number[] | null}
+ */
+export function endsAt(line, place, all) {
+  if (!line.name.startsWith(HELD_OUT)) return null;
+  const step = Math.round(stepAt(all.axis(line.source), place));
+  const ends = ["low", "high"].map((end) => {
+    const curve = line.source.curves.get(`${line.name}_${end}`);
+    return curve ? valueAt(curve.steps, curve.values, step) : undefined;
+  });
+  return ends.every((end) => typeof end === "number") ? /** @type {number[]} */ (ends) : null;
 }
 
 /**

@@ -171,9 +171,9 @@ export function ground(colour) {
 
 /**
  * All of a chart but its lines and what is drawn around them.
- * @param {{range: [number, number] | null, values: [number, number] | null, log: boolean, axis: string, colour: (name: string) => string}} how
+ * @param {{range: [number, number] | null, values: [number, number] | null, log: boolean, axis: string, shares?: boolean, colour: (name: string) => string}} how
  */
-export function frameOf({ range, values, log, axis: kind, colour }) {
+export function frameOf({ range, values, log, axis: kind, shares = false, colour }) {
   const axis = axisLook(colour);
   return {
     ...ground(colour),
@@ -189,6 +189,8 @@ export function frameOf({ range, values, log, axis: kind, colour }) {
       tickformat: { step: ",d", time: "~g" }[kind] ?? "~s",
       range: range ? [...range] : undefined,
       autorange: range === null,
+      kind,
+      whole: kind === "step",
     },
     yaxis: {
       ...axis,
@@ -197,6 +199,8 @@ export function frameOf({ range, values, log, axis: kind, colour }) {
       type: log ? "log" : "linear",
       range: values ?? undefined,
       autorange: values === null,
+      shares,
+      tickformat: shares ? ".0%" : undefined,
       exponentformat: "e",
       automargin: false,
       ticklabeloverflow: "allow", // none reaches past the plot, and Plotly would measure each to find out

@@ -88,6 +88,24 @@ export function valueAt(x, y, step, reach = 0) {
 }
 
 /**
+ * Of sorted numbers the one that is nearest to another, the lower of two; undefined of none.
+ * @param {number[]} sorted
+ * @param {number} wanted
+ * @returns {number | undefined}
+ */
+export function nearest(sorted, wanted) {
+  let low = 0;
+  let high = sorted.length;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (sorted[middle] < wanted) low = middle + 1;
+    else high = middle;
+  }
+  const before = sorted[low - 1];
+  return before !== undefined && !(sorted[low] - wanted < wanted - before) ? before : sorted[low];
+}
+
+/**
  * The last figure that is there.
  * @param {(number | null)[]} y
  * @returns {number | null}

@@ -8,6 +8,8 @@ import { has, t } from "./dom.js";
 /** @typedef {{key: string, title: string, names: string[], removable: boolean}} Spec */
 
 const SUCCESS = ["rollouts/task_success", "heldout/success"];
+/** @type {Record<string, string[]>} charts of several metrics */
+const TOGETHER = { success: SUCCESS, losses: ["loss", "heldout/loss"] };
 export const SPREAD = "reward_std"; // within groups: the band around the reward
 const ENDS = ["heldout/success_low", "heldout/success_high"];
 /** A figure of one part of a mix: its name, and which figure. */
@@ -58,7 +60,7 @@ export function specsOf(state, curated, added, own = [], order = []) {
  * @param {string[]} names all that there are
  */
 function membersOf(key, names) {
-  if (key === "success") return SUCCESS;
+  if (Object.hasOwn(TOGETHER, key)) return TOGETHER[key];
   const figure = key.match(/^parts\/([^/]+)$/)?.[1];
   return figure ? names.filter((name) => name.match(PART)?.[2] === figure) : [key];
 }

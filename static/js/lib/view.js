@@ -1,7 +1,7 @@
 // @ts-check
 /** The reader's view, kept in the address so that it can be sent to someone. Pure. */
 
-/** @typedef {{tab: string, step: number | null, rollout: string | null, smooth: number, log: boolean, still: boolean, stack: boolean, x: string, beside: {id: string, number: number}[], add: string[]}} View */
+/** @typedef {{tab: string, step: number | null, rollout: string | null, smooth: number, log: boolean, still: boolean, stack: boolean, behind: boolean, x: string, beside: {id: string, number: number}[], add: string[]}} View */
 
 import { AXES } from "./axis.js";
 
@@ -34,6 +34,7 @@ export function readView(search, tabs, tab = "curves") {
     log: query.get("log") === "1",
     still: query.get("still") === "1",
     stack: query.get("lines") !== "1",
+    behind: query.get("behind") !== "0",
     x: AXES.includes(axis) ? axis : "step",
     beside,
     add: query
@@ -55,6 +56,7 @@ export function writeView(view) {
   if (view.smooth) query.set("smooth", String(view.smooth));
   if (view.log) query.set("log", "1");
   if (!view.stack) query.set("lines", "1");
+  if (!view.behind) query.set("behind", "0");
   if (view.still) query.set("still", "1");
   if (view.x !== "step") query.set("x", view.x);
   for (const { id, number } of view.beside) query.append("with", `${id}.${number}`);

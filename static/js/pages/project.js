@@ -4,7 +4,6 @@ import { $, data, h, setText, t } from "../lib/dom.js";
 import { askOrNull } from "../lib/ask.js";
 import { Curves } from "../lib/curves.js";
 import { partAround } from "../lib/closer.js";
-import { loadPlotly } from "../lib/plotly.js";
 import { addCurves } from "../lib/points.js";
 import { neededBy } from "../lib/specs.js";
 import { emptyState } from "../lib/state.js";
@@ -19,9 +18,8 @@ const PART_POINTS = 2000;
 class Pinned {
   /**
    * @param {Record<string, any>} pin
-   * @param {any} plotly
    */
-  constructor(pin, plotly) {
+  constructor(pin) {
     this.pin = pin;
     this.node = $(`pin-${pin.id}`);
     this.box = /** @type {HTMLElement} */ (this.node.querySelector(".charts"));
@@ -32,7 +30,7 @@ class Pinned {
     this.asked = "";
     const fold = /** @type {HTMLDetailsElement} */ (h("details", {}, h("summary"), h("div", { class: "charts" })));
     this.curves = new Curves(this.box, fold, {
-      plotly,
+      plotly: page.plotly,
       baselines: {},
       components: pin.components,
       weights: pin.weights,
@@ -84,16 +82,9 @@ class Pinned {
   }
 }
 
-loadPlotly(page.plotly).then(
-  (plotly) => {
-    const pinned = page.pins.map((/** @type {any} */ pin) => new Pinned(pin, plotly));
-    for (const one of pinned) one.load();
-    setInterval(() => {
-      if (document.visibilityState !== "visible") return;
-      for (const one of pinned) if (!one.pin.ended) one.load();
-    }, AGAIN_MS);
-  },
-  () => {
-    for (const when of document.querySelectorAll('.pin [data-part="when"]')) setText(when, t("offline"));
-  },
-);
+const pinned = page.pins.map((/** @type {any} */ pin) => new Pinned(pin));
+for (const one of pinned) one.load();
+setInterval(() => {
+  if (document.visibilityState !== "visible") return;
+  for (const one of pinned) if (!one.pin.ended) one.load();
+}, AGAIN_MS);

@@ -7,7 +7,6 @@ import { Curves } from "../lib/curves.js";
 import { missingCurves, specsOf } from "../lib/specs.js";
 import { figure } from "../lib/format.js";
 import { partAround } from "../lib/closer.js";
-import { loadPlotly } from "../lib/plotly.js";
 import { OtherRuns } from "./run_beside.js";
 
 /** The marks of the advisories as the server wrote them: it draws their part of the page again when they change. */
@@ -33,7 +32,12 @@ export class CurvePanel {
       options.onView();
     });
     this.curves = new Curves($("charts"), fold, {
-      plotly: null,
+      plotly: options.plotly,
+      lead: $("chart-lead"),
+      leads: options.page.leads,
+      behind: options.page.behind,
+      shares: options.page.shares,
+      onBehind: () => this.change(() => (options.view.behind = !options.view.behind)),
       baselines: options.baselines,
       components: options.components,
       weights: options.page.stack,
@@ -108,23 +112,13 @@ export class CurvePanel {
 
   draw() {
     const { state, view, curves, own } = this.options;
-    if (!this.curves.options.plotly) {
-      // Fetched while the first frame is on its way; a lost fetch is tried again at the next figure.
-      loadPlotly(this.options.plotly).then(
-        (plotly) => {
-          this.curves.options.plotly = plotly;
-          this.draw();
-        },
-        () => {},
-      );
-      return;
-    }
     for (const button of document.querySelectorAll("[data-smooth]")) {
       setAttr(button, "aria-pressed", String(Number(button.getAttribute("data-smooth")) === view.smooth));
     }
     setAttr($("curve-log"), "aria-pressed", String(view.log));
     $("no-points").hidden = state.run === null || state.names.size > 0;
-    $("charts").hidden = !$("no-points").hidden; // until then it keeps the room of what will come
+    // Until then they keep the room of what will come.
+    for (const id of ["charts", "chart-lead"]) $(id).hidden = !$("no-points").hidden;
     this.ask(missingCurves(state, curves, view.add, own));
     const sources = this.others.sources();
     if (!this.others.ready()) return; // comes again with the axis

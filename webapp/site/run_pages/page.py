@@ -191,6 +191,7 @@ def page_data(run: Run, urls: dict[str, str], tab: str) -> dict[str, Any]:
         "own_curves": _own_curves(run),
         "tiles": {name: METRICS[name].form for name in _shown_tiles(run)},
         "curves": list(run.method.curves),
+        **_leading(run),
         "terminal": sorted(TERMINAL),
         "acts": {act: sorted(states) for act, states in ACT_STATES.items()},
         "stall_after": settings.STALL_AFTER_S,
@@ -201,6 +202,14 @@ def page_data(run: Run, urls: dict[str, str], tab: str) -> dict[str, Any]:
         "curves_at_once": CURVES_ASKED_MAX,
         "plotly": static(PLOTLY),
     }
+
+
+def _leading(run: Run) -> dict[str, Any]:
+    """The charts of which the first that there is is drawn large, the metric that is faintly behind it, and the metrics
+    that are shares."""
+    behind = "reward" if run.method.learns_from == "rollouts" else ""
+    shares = [name for name, entry in METRICS.items() if entry.form == "percent"]
+    return {"leads": list(run.method.leads), "behind": behind, "shares": shares}
 
 
 def tabs_of(run: Run) -> list[str]:
