@@ -43,6 +43,7 @@ NAMES = (
     "loop",
     "ingest",
     "pages",
+    "run_page",
 )
 # Up to an hour and a half, or 12 GB of disk: only by name.
 LONG = ("chaos", "database", "demos", "depth", "indexes", "memory", "soak")
