@@ -351,7 +351,7 @@ def test_the_readmes_name_what_the_pages_show() -> None:
 def test_the_documents_name_what_the_pages_show() -> None:
     pages = [path for path in (ROOT / "docs").rglob("*.md") if path.name not in TITLES_OF_PAPERS]
     named = {(path.name, label) for path in pages for label in labels(path.read_text(encoding="utf-8"))}
-    assert {("doctor.md", "Run doctor"), ("runs.md", "What to try next")} <= named
+    assert {("doctor.md", "Run doctor"), ("runs.md", "Roll back and change")} <= named
     assert len(named) > 120
     texts = shown()
     assert {(name, label) for name, label in named if label not in texts} == set()

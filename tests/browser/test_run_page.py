@@ -291,8 +291,8 @@ def test_buttons_follow_the_state_of_a_page_opened_in_the_queue(
     page.click("#run-stop")
     page.click("text=Stop the run")
     _wait(page, "#run-state", "cancelled")
-    page.wait_for_selector("#run-actions >> text=Clone")
-    assert page.locator("#run-actions form, #run-actions button, #stop-dialog").count() == 0
+    page.wait_for_selector("#run-next >> text=Clone")
+    assert page.locator("#run-actions > form, #run-actions > button, #stop-dialog").count() == 0
 
 
 def test_the_output_of_a_trainer_that_failed_comes_by_itself(tab: Any, trainer: Trainer) -> None:
@@ -328,7 +328,7 @@ def test_live_charts_show_the_same_steps(tab: Any, trainer: Trainer) -> None:
         rare = {"loss": 0.1} if step == 4 else {}
         trainer.say(Metrics(step=step, values={"reward": step / 10, "entropy": 0.5, **rare}))
     seen = "filter(plot => plot.getBoundingClientRect().bottom < innerHeight)"  # others are drawn once they are seen
-    axes = f"[...document.querySelectorAll('.js-plotly-plot')].{seen}.map(plot => plot.layout.xaxis.range.join())"
+    axes = f"[...document.querySelectorAll('.chart-plot:has(svg)')].{seen}.map(plot => plot.layout.xaxis.range.join())"
     tab.wait_for_function(f"() => {axes}.length > 1 && {axes}.every(axis => axis === '1,8')", timeout=15_000)
     trainer.say(Metrics(step=9, values={"reward": 0.9}))
     tab.wait_for_function(f"() => {axes}.every(axis => axis === '1,9')", timeout=15_000)

@@ -77,7 +77,7 @@ def test_what_the_card_says_is_nowhere_else(learned: Run, client_for: Any, bob: 
     page = page_of(client_for(bob), learned)
     for once in ("run-evaluate", "run-chat", "run-model", "Register the model"):
         assert page.count(once) <= 1, once
-    tiles = page[page.index('id="tiles"') : page.index('class="watch')]
+    tiles = page[page.index('id="tiles"') : page.index('class="watch-curves"')]
     assert "data-metric" in tiles and not re.search(
         r'data-metric="(reward|rollouts/task_success|heldout/success)"', tiles
     )
@@ -130,6 +130,50 @@ def test_a_run_that_failed_at_once_says_what_there_is_and_what_to_do(
     paused = make_run(state=RunState.PAUSED, attempt=1)
     assert "run-resume" in card_of(page_of(client_for(bob), paused))
     assert "run-resume" not in card_of(page_of(client_for(rita), paused))
+
+
+def next_of(page: str) -> tuple[str, str]:
+    """The code of what the page recommends, and the label of its button; there is no other one."""
+    code = re.findall(r'id="run-next" data-code="([\w-]+)"', re.sub(r"\s+", " ", page))
+    begin = page.index('id="run-next"')
+    label = re.sub(r"<[^>]+>|\s+", " ", page[begin : page.index("</div>", begin)]).strip()
+    assert len(code) == 1 and page.count("button-primary") <= 1
+    return code[0], label.rsplit("  ", 1)[-1]
+
+
+def test_one_act_is_recommended(learned: Run, ended: Ended, make_run: Any, client_for: Any, bob: Any) -> None:
+    """What continues the run, then an evaluation where nothing was held out, then advice, then its model."""
+    page = page_of(client_for(bob), learned)
+    assert next_of(page) == ("slower", "Roll back to step 12") and page.count("button-primary") == 1
+    Run.objects.filter(pk=learned.pk).update(health={})
+    page = page_of(client_for(bob), learned)
+    assert next_of(page) == ("evaluate", "Evaluate") and 'data-code="slower"' in card_of(page)
+    assert card_of(page).count("kind=evaluate") == 1
+    failed = ended(name="failed", success=[0.1, 0.2], state=RunState.FAILED)
+    assert next_of(page_of(client_for(bob), failed)) == ("clone", "Clone")
+    _saved(failed, 1)
+    assert next_of(page_of(client_for(bob), failed)) == ("resume", "Resume")
+    bare = make_run(name="bare", kind="evaluate", state=RunState.SUCCEEDED, attempt=1)
+    assert next_of(page_of(client_for(bob), bare)) == ("compare", "Compare")
+
+
+def test_a_viewer_reads_why_without_the_button_of_editors(ended: Ended, client_for: Any, rita: Any) -> None:
+    run = ended(success=[0.1, 0.2], state=RunState.PAUSED)
+    page = page_of(client_for(rita), run)
+    assert 'data-code="wait"' in page and "button-primary" not in page
+
+
+def test_a_run_that_goes_on_recommends_nothing(learned: Run, client_for: Any, bob: Any) -> None:
+    Run.objects.filter(pk=learned.pk).update(state=RunState.RUNNING)
+    page = page_of(client_for(bob), learned)
+    assert "button-primary" not in page and "run-next" not in page
+
+
+def test_open_advisories_of_an_ended_run_are_folded(learned: Run, client_for: Any, bob: Any) -> None:
+    page = page_of(client_for(bob), learned)
+    assert "2 advisories were open at the end" in re.sub(r"\s+", " ", page) and 'href="#advisories-open"' in page
+    Run.objects.filter(pk=learned.pk).update(state=RunState.PAUSED)
+    assert "advisories-open" not in page_of(client_for(bob), learned).replace('href="#advisories-open"', "")
 
 
 def test_the_parts_of_an_open_page_bring_the_card(learned: Run, client_for: Any, bob: Any) -> None:

@@ -1,4 +1,4 @@
-"""The card that the page of an ended run begins with: a fact a cell, each with its buttons."""
+"""The card that the page of an ended run begins with: a fact a cell, and the one act that the page recommends."""
 
 from __future__ import annotations
 
@@ -19,18 +19,16 @@ from webapp.runs.states import RunState
 
 
 class Act(NamedTuple):
-    """A button of a fact."""
+    """A link of a fact."""
 
     label: str
     url: str
-    icon: str = ""
     id: str = ""
     download: bool = False
-    primary: bool = False
 
 
 class Fact(NamedTuple):
-    """A cell. ``note`` is shown small next to the value; ``link`` is the target of ``link_text`` in it."""
+    """A cell. ``note`` is shown small next to the value, which ``link`` makes a link."""
 
     key: str
     title: str
@@ -43,12 +41,70 @@ class Fact(NamedTuple):
 
 
 class Reader(NamedTuple):
-    """The reader's rights, with the addresses that the page has made anyway."""
+    """The reader's rights, with the addresses that the page has made anyway; ``next_act`` is the sentence of a run that
+    paused or did not succeed."""
 
     can: dict[str, bool]
     editor: bool
     evaluate_url: str
     chat_url: str
+    clone_url: str = ""
+    next_act: str = ""
+
+
+class Next(NamedTuple):
+    """One thing to do: why, and the button that begins it; without ``label`` the reader may not. ``posts``: the button
+    changes the run at once."""
+
+    code: str
+    sentence: str
+    label: str
+    url: str
+    icon: str = ""
+    posts: bool = False
+
+
+def next_steps(run: Run, found: Summary, reader: Reader) -> list[Next]:
+    """What to do next: the first is recommended, the others are a click further.
+
+    First what continues a run that did not succeed, then its evaluation where nothing was held out, then the other
+    advice, then the model, and a comparison where there is nothing else."""
+    steps = [_continue_step(run, reader)] if reader.next_act else []
+    advice = sorted(found.advice, key=lambda item: item.code != "evaluate")
+    steps += [Next(item.code, item.sentence, item.label, item.url) for item in advice]
+    return steps or [_model_step(run, found, reader) or _compare_step(run)]
+
+
+def _continue_step(run: Run, reader: Reader) -> Next:
+    if reader.can["resume"]:
+        url = reverse("run-resume", args=[run.project.slug, run.pk])
+        return Next("resume", reader.next_act, _("Resume"), url, "play", posts=True)
+    if reader.can["clone"] and reader.clone_url:
+        return Next("clone", reader.next_act, _("Clone"), reader.clone_url, "copy")
+    return Next("wait", reader.next_act, "", "")
+
+
+def _model_step(run: Run, found: Summary, reader: Reader) -> Next | None:
+    made = found.made
+    if made is None:
+        return None
+    if made.compare_url:
+        return Next("base", _("See how far it is above the model that it began with."), _("Compare with its base"),
+                    made.compare_url, "compare")  # fmt: skip
+    if made.model is None and reader.editor:
+        why = _("Registered models can be compared, chatted with and served.")
+        return Next("register", why, _("Register the model"), _register_url(run, made.checkpoint.pk), "models")
+    return None
+
+
+def _compare_step(run: Run) -> Next:
+    url = f"{reverse('compare', args=[run.project.slug])}?c={run.pk}"
+    return Next("compare", _("See it next to other runs of the project."), _("Compare"), url, "compare")
+
+
+def _register_url(run: Run, checkpoint: object, name: str = "") -> str:
+    asked = {"kind": "run", "checkpoint": checkpoint, "name": name or run.name}
+    return f"{reverse('model-new', args=[run.project.slug])}?{urlencode(asked)}"
 
 
 def facts_of(run: Run, found: Summary, reader: Reader) -> list[Fact]:
@@ -82,7 +138,7 @@ def _gain_fact(run: Run, gain: Gain, reader: Reader) -> Fact:
     if gain.name == SUCCESS:
         acts = (Act(_("Task by task"), reverse("run-tasks", args=[run.project.slug, run.pk])),)
     elif gain.name == REWARD and reader.can["lab"]:
-        acts = (Act(_("Open in the lab"), f"{reverse('lab', args=[run.project.slug])}?run={run.pk}", "rewards"),)
+        acts = (Act(_("Open in the lab"), f"{reverse('lab', args=[run.project.slug])}?run={run.pk}"),)
     about = words % {"n": gain.steps, "of": gain.of} if gain.before is not None else _("of one step")
     value = f"{before} → {after}" if gain.before is not None else after
     return Fact(gain.name, gain.title, value, about=about, acts=acts)
@@ -137,16 +193,15 @@ def _best_acts(run: Run, best: Best) -> Iterator[Act]:
     if found is None or found.final or not best.kept:  # the model has a cell of its own
         return
     chat = {"model": found.reference}
-    yield Act(_("Chat"), f"{reverse('chat-new', args=[slug])}?{urlencode(chat)}", "chat")
-    asked = {"kind": "run", "checkpoint": found.pk, "name": f"{run.name[:70]}-{found.step}"}
-    yield Act(_("Register it"), f"{reverse('model-new', args=[slug])}?{urlencode(asked)}", "models")
+    yield Act(_("Chat"), f"{reverse('chat-new', args=[slug])}?{urlencode(chat)}")
+    yield Act(_("Register it"), _register_url(run, found.pk, f"{run.name[:70]}-{found.step}"))
 
 
 def _held_out(run: Run, found: Summary, reader: Reader) -> Fact:
     title, held = _("Held-out success"), found.held_out
     url = found.made.evaluate_url if found.made is not None else reader.evaluate_url
     proposed = any(each.code == "evaluate" for each in found.advice)  # which has the button
-    evaluate = (Act(_("Evaluate"), url, "check", "run-evaluate"),) if reader.can["evaluate"] and not proposed else ()
+    evaluate = (Act(_("Evaluate"), url, "run-evaluate"),) if reader.can["evaluate"] and not proposed else ()
     if held is None:
         why = _("Nothing was held out. Evaluate every and Held-out share in the config give this figure.")
         if reader.can["evaluate"]:
@@ -218,15 +273,13 @@ def _model_fact(run: Run, found: Summary, reader: Reader) -> Fact:
     about = f"{_('step %(step)s') % {'step': made.checkpoint.step}} · {filesizeformat(made.checkpoint.bytes)}"
     acts: list[Act] = []
     if item is not None:
-        acts.append(Act(_("Download"), f"/api/v1/models/{item.pk}/download", "download", download=True))
+        acts.append(Act(_("Download"), f"/api/v1/models/{item.pk}/download", download=True))
     elif reader.editor:
-        asked = {"kind": "run", "checkpoint": made.checkpoint.pk, "name": run.name}
-        url = f"{reverse('model-new', args=[slug])}?{urlencode(asked)}"
-        acts.append(Act(_("Register the model"), url, primary=True))
+        acts.append(Act(_("Register the model"), _register_url(run, made.checkpoint.pk)))
     if made.compare_url:
-        acts.append(Act(_("Compare with its base"), made.compare_url, "compare"))
+        acts.append(Act(_("Compare with its base"), made.compare_url))
     if reader.can["evaluate"]:
-        acts.append(Act(_("Chat"), reader.chat_url, "chat", "run-chat"))
+        acts.append(Act(_("Chat"), reader.chat_url, "run-chat"))
     if item is None:
         return Fact("model", title, _("not registered yet"), about=about, acts=tuple(acts))
     return Fact(
@@ -241,7 +294,7 @@ def _advisories_fact(found: Summary) -> Fact:
         return Fact("advisories", title, _("none open"))
     worst = _("the most severe: %(title)s") % {"title": still[0].title}
     many = ngettext("%(n)s open", "%(n)s open", len(still)) % {"n": len(still)}
-    return Fact("advisories", title, many, about=worst, acts=(Act(_("Read them"), "#run-advisories"),))
+    return Fact("advisories", title, many, about=worst, acts=(Act(_("Read them"), "#advisories-open"),))
 
 
 def replaced_tiles(found: Summary) -> set[str]:
@@ -253,4 +306,11 @@ def replaced_tiles(found: Summary) -> set[str]:
 def context_of(run: Run, found: Summary, reader: Reader) -> dict[str, Any]:
     """The context of the card's template; ``lab_in_card``: it has the button of the lab."""
     lab = reader.can["lab"] and REWARD in {gain.name for gain in found.gains}
-    return {"summary": found, "facts": facts_of(run, found, reader), "lab_in_card": lab}
+    steps = next_steps(run, found, reader)
+    facts = [_without(fact, steps[0].url) for fact in facts_of(run, found, reader)]
+    return {"summary": found, "facts": facts, "next": steps[0], "more": steps[1:], "lab_in_card": lab}
+
+
+def _without(fact: Fact, url: str) -> Fact:
+    """The fact without the link that the recommended button has."""
+    return fact._replace(acts=tuple(act for act in fact.acts if act.url != url))

@@ -58,7 +58,7 @@ from webapp.runs.records.selectors import own_run, stalled
 from webapp.runs.registry.models import Checkpoint
 from webapp.runs.reports import held_text, report_lines
 from webapp.runs.rollouts.selectors import newest_rollouts
-from webapp.runs.states import RunState
+from webapp.runs.states import TERMINAL, RunState
 from webapp.site.run_pages import page
 from webapp.site.run_pages.ended import Reader, context_of, replaced_tiles
 from webapp.site.run_pages.flight import flight_of
@@ -97,7 +97,6 @@ def run_detail(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
         "held_out": held_out_of(run, whole),
         "official": official_of(run),
         "starred": getattr(run, "starred", False),
-        "archivable": run.archived_at is not None or run.state in ARCHIVABLE,
         "tab": tab,
         "has_rollouts": "rollouts" in tabs,
         "read": import_report(run),
@@ -143,7 +142,9 @@ def _by_state(project: Project, run: Run, found: Advised, whole: list[Checkpoint
         came = summary_of(
             run, editor=editor, made=made, going_on=going_on, advisories=found.open, checkpoints=whole
         )  # fmt: skip
-        ended = context_of(run, came, Reader(can, editor, evaluate_url, chat_url))
+        clone_url = f"{clone}?from={run.pk}" if clone else ""
+        reader = Reader(can, editor, evaluate_url, chat_url, clone_url, page.next_act(going_on))
+        ended = context_of(run, came, reader) | {"closed": run.state in TERMINAL}
     return {
         **ended,
         "advised": found,
@@ -158,11 +159,11 @@ def _by_state(project: Project, run: Run, found: Advised, whole: list[Checkpoint
         "stalled": stalled(run),
         "held": held_text(run.held),
         "reports": report_lines(run.health, run.error),
-        "next_act": page.next_act(going_on),
         "children": project.runs.filter(parent=run).order_by("created_at")[:CHILDREN_SHOWN],
         "branch_url": f"{clone}?resume={run.pk}" if clone else None,
         "check": check_view(run) if run.state in CHECKED else None,
         "can_edit": editor,
+        "archivable": run.archived_at is not None or run.state in ARCHIVABLE,
         "can": can,
         "output": page.trainer_output(run),
         "clone_url": f"{clone}?from={run.pk}" if clone else None,
