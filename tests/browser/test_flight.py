@@ -18,15 +18,19 @@ from webapp.runs.states import RunState
 
 __all__ = ["tab", "trainer"]  # fixtures
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+PLACES = """() => ["#flight", "#flight-said", ".flight-legend"].map((part) => {
+  const { top, height } = document.querySelector(part).getBoundingClientRect();
+  return [Math.round(top - document.querySelector("#flight-card").getBoundingClientRect().top), Math.round(height)];
+})"""
 
 
 def test_the_grid_of_a_step_keeps_its_shape(tab: Any, trainer: Trainer) -> None:
     """It was empty for most of a step, then 64 lines for a second, and everything below it jumped."""
     tab.wait_for_selector(".flight-cell[data-status=running]")
-    cells, box = tab.locator("#flight .flight-cell"), tab.locator(".watch-flight")
+    cells = tab.locator("#flight .flight-cell")
     assert cells.count() == 64, "one for each rollout that the step will have"
     assert tab.locator(".flight-cell[data-status=waiting]").count() == 62
-    height = box.bounding_box()["height"]
+    places = tab.evaluate(PLACES)
     trainer.say(*(event for number in range(2, 8) for event in _begin(f"r{number}", 2, number)))
     slow = tab.locator("#flight-slow li")
     _wait(tab, "#flight-slow", "0.2 · Buy red shoes")
@@ -35,7 +39,7 @@ def test_the_grid_of_a_step_keeps_its_shape(tab: Any, trainer: Trainer) -> None:
     _wait(tab, "#flight-count", "8 / 64")
     assert tab.locator(".flight-cell[data-reward='5']").count() == 7, "a scored rollout stays, coloured by its reward"
     assert tab.inner_text("#flight-slow").strip() == "No rollout is being played now."
-    assert (cells.count(), box.bounding_box()["height"]) == (64, height)
+    assert (cells.count(), tab.evaluate(PLACES)) == (64, places)
     assert tab.locator("#flight [tabindex='0']").count() == 1, "one tab stop"
     cells.first.focus()
     tab.keyboard.press("ArrowRight")
@@ -48,10 +52,10 @@ def test_the_grid_of_a_step_keeps_its_shape(tab: Any, trainer: Trainer) -> None:
     assert tab.inner_text("#flight-count") == "64 / 64", "it stays until the next one begins"
     trainer.say(*_begin("d", 3, 0))
     _wait(tab, "#flight-step", "3")
-    assert tab.locator(".flight-cell[data-status=waiting]").count() == 63 and box.bounding_box()["height"] == height
+    assert tab.locator(".flight-cell[data-status=waiting]").count() == 63 and tab.evaluate(PLACES) == places
     run_transition(trainer.lease.run_id, RunState.FAILED, lease=trainer.lease)
     _wait(tab, "#run-state", "failed")
-    assert box.bounding_box()["height"] == height and "Last step" in tab.inner_text(".watch-flight")
+    assert tab.evaluate(PLACES) == places and "Last step" in tab.inner_text(".watch-flight")
     cells.first.focus()
     tab.keyboard.press("Enter")
     tab.wait_for_selector("#transcript:visible")
@@ -129,7 +133,7 @@ def test_ending_one_asks_first_and_says_who(tab: Any, trainer: Trainer) -> None:
     _wait(tab, "#flight-slow", "0.1 · Buy red shoes")
     lines = tab.locator("#flight-slow li")
     assert lines.nth(2).locator("button:visible").count() == 0, "an empty line offers nothing"
-    height = tab.locator("#flight-card").bounding_box()["height"]
+    places = tab.evaluate(PLACES)
     lines.nth(1).locator("[data-order=fail]").click()
     assert "0.1 · Buy red shoes" in tab.inner_text("#order-fail") and "counts as failed" in tab.inner_text(
         "#order-fail"
@@ -150,7 +154,7 @@ def test_ending_one_asks_first_and_says_who(tab: Any, trainer: Trainer) -> None:
     _wait(tab, "#flight-slow", "No rollout is being played now.")
     label = tab.get_attribute("#flight [data-cell='0.1']", "aria-label")
     assert label == "0.1 · Ended by a person while it was in flight. · 0 turns"
-    assert abs(tab.locator("#flight-card").bounding_box()["height"] - height) < 1
+    assert tab.evaluate(PLACES) == places
     tab.click("[data-tab=events]")
     _wait(tab, "#events", "bob ended rollout 0.1 of step 2")
     assert tab.problems == []

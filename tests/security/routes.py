@@ -121,6 +121,7 @@ TABLE: dict[str, dict[str, Who]] = {
             "events/",
             "verl/",
             "held-out/",
+            "said/",
         )
     },
     PROJECT + "runs/" + OWN_PK + "held-out/<int:step>/": READ,

@@ -10,7 +10,7 @@ from webapp.foreign import views as foreign_views
 from webapp.reading.urls import run_urlpatterns as reading
 from webapp.site import home, workers
 from webapp.site.palette import views as palette
-from webapp.site.run_pages import list_views, parts, views
+from webapp.site.run_pages import list_views, parts, said, views
 
 run_urlpatterns: list[URLPattern | URLResolver] = [
     path("", include("webapp.launch.urls")),
@@ -33,6 +33,7 @@ run_urlpatterns: list[URLPattern | URLResolver] = [
     path("<uuid:pk>/advisories/", views.run_advisories, name="run-advisories"),
     path("<uuid:pk>/spend/", views.run_spending, name="run-spend"),
     path("<uuid:pk>/times/", views.run_times, name="run-times"),
+    path("<uuid:pk>/said/", said.run_said, name="run-said"),
     path("<uuid:pk>/stop/", views.run_stop_view, name="run-stop"),
     path("<uuid:pk>/pause/", views.run_pause_view, name="run-pause"),
     path("<uuid:pk>/resume/", views.run_resume_view, name="run-resume"),

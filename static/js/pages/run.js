@@ -7,6 +7,7 @@ import { FlightGrid, askOrder } from "../lib/flight_grid.js";
 import { drawHead, drawHeld, drawLive, drawQueue, drawTiles } from "../lib/head.js";
 import { Live } from "../lib/live.js";
 import { drawCheckpoints, drawEvents, Log } from "../lib/log.js";
+import { Saying, saidOf } from "../lib/saying.js";
 import { applyFrame, currentStep, emptyState, rolloutsOf, trim } from "../lib/state.js";
 import { readView, writeView } from "../lib/view.js";
 import { CurvePanel } from "./run_curves.js";
@@ -60,6 +61,11 @@ const flight = maybe("flight")
       },
     )
   : null;
+const saying = new Saying({
+  ask: () => document.dispatchEvent(new Event("tiltyard:said")), // its text is the server's
+  empty: () => !maybe("flight-said")?.hasAttribute("data-text"),
+  busy: () => document.visibilityState !== "visible" || Boolean(maybe("flight-said")?.matches(":hover, :focus-within")),
+});
 const log = new Log($("log"), /** @type {HTMLInputElement} */ ($("log-follow")));
 
 const live = new Live({
@@ -149,6 +155,7 @@ function drawFlying() {
   if (!flight || view.tab !== "curves" || !state.run) return; // until the first frame the server's own drawing stays
   const step = currentStep(state); // stays until the next one begins
   if (state.left && step === state.from && !state.whole.has(step)) return; // the rest was asked for
+  saying.heard(saidOf(rolloutsOf(state, step), step));
   flight.draw({
     step,
     rollouts: rolloutsOf(state, step),

@@ -58,11 +58,12 @@ from webapp.runs.records.selectors import own_run, stalled
 from webapp.runs.registry.models import Checkpoint
 from webapp.runs.reports import held_text, report_lines
 from webapp.runs.rollouts.selectors import newest_rollouts
-from webapp.runs.states import TERMINAL, RunState
+from webapp.runs.states import LEASED, TERMINAL, RunState
 from webapp.site.run_pages import page
 from webapp.site.run_pages.ended import Reader, context_of, replaced_tiles
 from webapp.site.run_pages.flight import flight_of
 from webapp.site.run_pages.parts import family_of, held_out_of, room_for, times_of
+from webapp.site.run_pages.said import newest_said
 
 CHILDREN_SHOWN, CHECKPOINTS_SHOWN = 5, 100
 CHECKED = frozenset({RunState.DRAFT, RunState.QUEUED})
@@ -90,7 +91,8 @@ def run_detail(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     }
     family, saved = family_of(run), saved_checkpoints(run)
     whole = whole_among(saved)
-    found = advised(run, whole)
+    found, flight = advised(run, whole), flight_of(run, seen=tab == "curves")
+    soon = flight is not None and tab == "curves" and run.state in LEASED  # else the page asks when it is looked at
     context = {
         **_by_state(project, run, found, whole),
         "family": family,
@@ -102,7 +104,9 @@ def run_detail(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
         "read": import_report(run),
         "queue": _queue_of(request, run),
         "tiles": page.tiles(run),
-        "flight": flight_of(run, seen=tab == "curves"),
+        "flight": flight,
+        "said": newest_said(run) if soon else None,
+        "later": not soon,
         "places": room_for(run),
         "config": page.config_texts(run, places=_is_owner(project)),
         "changed": page.changed_options(run),
