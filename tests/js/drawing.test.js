@@ -68,3 +68,19 @@ test("a chart that takes long has a turn of its own, and what is drawn is not dr
   assert.deepEqual(drawn, [0, 1]);
   mock.restoreAll();
 });
+
+test("the chart that answers is the first of the method's that there is, else the first of all", () => {
+  const options = { leads: ["success", "reward"] };
+  const curves = new Curves(page.box, page.fold, /** @type {any} */ (options));
+  const lead = (/** @type {string[]} */ keys) => {
+    curves.specs = keys.map((key) => ({ key, title: key, names: [key], removable: false }));
+    return curves.specs.filter((spec) => curves.isLead(spec)).map((spec) => spec.key);
+  };
+  assert.deepEqual(lead(["kl", "reward", "success"]), ["success"]);
+  assert.deepEqual(lead(["kl", "reward"]), ["reward"]);
+  assert.deepEqual(lead(["kl", "loss"]), ["kl"]);
+  assert.deepEqual(lead([]), []);
+  const pinned = new Curves(page.box, page.fold, /** @type {any} */ ({}));
+  pinned.specs = curves.specs = [{ key: "success", title: "", names: ["success"], removable: false }];
+  assert.equal(pinned.isLead(pinned.specs[0]), false);
+});

@@ -200,6 +200,21 @@ test("the chart that answers has the reward behind it on its own scale, and an e
     assert.ok(readLines(success, { ...lead, ...over }).every((line) => line.at !== GHOST));
 });
 
+test("with a line behind it, a single line has its name", () => {
+  const success = { key: "success", title: "Success", names: ["rollouts/task_success"], removable: false };
+  const lead = all({ isLead: () => true });
+  lead.options.behind = "reward";
+  assert.deepEqual(
+    readLines(success, lead).map((line) => line.label),
+    ["rollouts/task_success", "behind"],
+  );
+  lead.options.behind = "";
+  assert.deepEqual(
+    readLines(success, lead).map((line) => line.label),
+    [""],
+  );
+});
+
 test("losses of updates and of held-out conversations are one chart", () => {
   const state = emptyState();
   for (const name of ["loss", "heldout/loss"]) state.curves.set(name, curve(1));

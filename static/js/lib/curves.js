@@ -98,11 +98,13 @@ export class Curves {
   }
 
   /**
-   * Whether this is the chart that answers.
+   * Whether this is the chart that answers; where there is none of those, the first one is the best that there is.
    * @param {Spec} spec
    */
   isLead(spec) {
-    const key = this.options.leads?.find((each) => this.specs.some((known) => known.key === each));
+    const { leads } = this.options;
+    if (!leads) return false;
+    const key = leads.find((each) => this.specs.some((known) => known.key === each)) ?? this.specs[0]?.key;
     return spec.key === key;
   }
 

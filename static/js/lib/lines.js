@@ -59,7 +59,8 @@ export function readLines(spec, all) {
   const ghostly = all.isLead(spec) && all.view.behind !== false && all.sources.length === 1;
   if (ghostly && !spec.names.includes(behind) && all.sources[0].curves.has(behind)) {
     const label = t("behind", { name: nameOf(behind) });
-    return [...lines, { ...lineOf(spec, all, all.sources[0], behind), label, at: GHOST }];
+    const both = lines.map((line) => ({ ...line, label: line.label || nameOf(line.name) })); // there are two now
+    return [...both, { ...lineOf(spec, all, all.sources[0], behind), label, at: GHOST }];
   }
   if (!isStacked(spec, all) || !all.sources[0].curves.has("reward")) return lines;
   return [...lines, { ...lineOf(spec, all, all.sources[0], "reward"), label: t("sum_reward"), at: TOTAL }];
