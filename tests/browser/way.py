@@ -87,7 +87,7 @@ class Way(Journey):
         best = page.locator("#held-out tr[data-best] td[data-label='Success']")
         self.best[name] = best.inner_text().split()[0]
         self.see(f"run-{name}")
-        page.locator("#ended-model").get_by_role("link", name="Open", exact=True).click()
+        page.locator("#ended-model .ended-value a").click()
         page.wait_for_url(re.compile(r"/models/[0-9a-f-]{36}/$"))
         self.see(f"model-{name}")
 

@@ -18,6 +18,7 @@ import { baselineShapes, markShapes, stageShapes } from "./shapes.js";
 
 /** @type {Record<string, string>} the colours of an advisory's severities, as its notice has them */
 const TONES = { stop: "--bad", warn: "--warn", note: "--ink-3" };
+const SCROLLS = 12; // lines: their legend may be higher than its room, and is scrolled with the keyboard too
 const TINY = new Set(["learning_rate"]); // whose own scale is small
 
 export class Chart {
@@ -147,6 +148,7 @@ export class Chart {
   /** @param {number | null} place */
   figures(place) {
     setAttr(this.legend, "data-many", this.lines.length > 1 ? "" : null);
+    setAttr(this.legend, "tabindex", this.lines.length > SCROLLS ? "0" : null);
     while (this.legend.children.length > this.lines.length) this.legend.lastElementChild?.remove();
     this.lines.forEach((line, at) => {
       let item = this.legend.children[at];
