@@ -12,6 +12,19 @@ components, so the trainer only ever sees plain values; a standalone YAML writes
 
 from __future__ import annotations
 
+from training.config.axes import (
+    SEED,
+    Axis,
+    Mode,
+    Point,
+    Value,
+    base_setting,
+    points_of,
+    scalar_options,
+    typed_axes,
+    value_at,
+    written,
+)
 from training.config.environment import EnvironmentConfig, Protocol
 from training.config.evaluation import EndpointConfig, EvaluateConfig, cost_of
 from training.config.job import (
@@ -55,9 +68,11 @@ __all__ = [
     "METHODS",
     "PART_GROUPS",
     "POLICY_CHOICES",
+    "SEED",
     "STAGE_GROUPS",
     "TRACKERS",
     "AdvantageScale",
+    "Axis",
     "CurriculumConfig",
     "DataConfig",
     "Dialect",
@@ -72,9 +87,11 @@ __all__ = [
     "Laid",
     "Method",
     "MixConfig",
+    "Mode",
     "ModelConfig",
     "OptimConfig",
     "Part",
+    "Point",
     "Policy",
     "PpoConfig",
     "Protocol",
@@ -95,7 +112,9 @@ __all__ = [
     "StageGoal",
     "Tracker",
     "TrackerName",
+    "Value",
     "VllmConfig",
+    "base_setting",
     "config_from_yaml",
     "config_load",
     "config_to_yaml",
@@ -105,6 +124,11 @@ __all__ = [
     "name_in",
     "nearest_option",
     "option",
+    "points_of",
+    "scalar_options",
+    "typed_axes",
+    "value_at",
+    "written",
     "yaml_bounded",
     "yaml_nodes",
 ]

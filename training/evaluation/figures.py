@@ -18,8 +18,10 @@ from training.data.identity import split_rows
 from training.data.schema import Row
 from training.errors import CannotContinue
 from training.evaluation.comparisons import (
+    Z_ALPHA,
     Interval,
     change_intervals,
+    mean_interval,
     mean_intervals,
     paired,
     pass_all_k,
@@ -298,6 +300,29 @@ def better_by(parts: Sequence[tuple[Values, Values]], weights: Sequence[float], 
     # A task of a small set with a large weight moves the score more: its sign is flipped with all that it moves.
     moved = [weight * change / change.size for weight, change in zip(weights, changes, strict=True)]
     return Score(difference, sign_flip(np.concatenate(moved), seed=seed))
+
+
+def ahead_by(first: Values, second: Values, *, seed: int = 0) -> Score:
+    """How much better the second is than the first where each played other tasks: one value a task of each.
+
+    The interval joins those of the two means (MOVER, as ``joined``). The p-value is that of the normal distribution
+    whose 95% interval has the end nearest to 0 there, so the two never contradict each other; ``None`` where there is
+    no interval, or one of no width around a difference.
+    """
+    a, b = (mean_interval(values[~np.isnan(values)], seed=seed) for values in (first, second))
+    tasks = a.tasks + b.tasks
+    if a.value is None or b.value is None:
+        return Score(Interval(None, None, None, tasks), None)
+    value = b.value - a.value
+    if a.low is None or a.high is None or b.low is None or b.high is None:
+        return Score(Interval(value, None, None, tasks), None)
+    low = value - math.hypot(b.value - b.low, a.high - a.value)
+    high = value + math.hypot(b.high - b.value, a.value - a.low)
+    found = Interval(value, max(-1.0, low), min(1.0, high), tasks)
+    to_zero = value - low if value > 0 else high - value
+    if not value:
+        return Score(found, 1.0)
+    return Score(found, math.erfc(Z_ALPHA * abs(value) / to_zero / math.sqrt(2)) if to_zero > 0 else None)
 
 
 # --- Tasks ----------------------------------------------------------------------------------------------------------
