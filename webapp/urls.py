@@ -26,6 +26,7 @@ urlpatterns = [
     path("p/<slug:slug>/endpoints/", include("webapp.endpoints.urls")),
     path("p/<slug:slug>/compare/", include("webapp.evaluation.comparison.urls")),
     path("p/<slug:slug>/suites/", include("webapp.evaluation.suites.urls")),
+    path("p/<slug:slug>/sweeps/", include("webapp.evaluation.sweeps.urls")),
     path("p/<slug:slug>/compare/", include("webapp.evaluation.sharing.urls")),
     path("s/", include(public_urlpatterns)),
     path("p/<slug:slug>/votes/", include("webapp.evaluation.votes.urls")),

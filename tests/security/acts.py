@@ -39,6 +39,7 @@ UNAUDITED = {
     API + "runs/<uuidstr:run_id>/star": "as the page's",
     PROJECT + "runs/new/preflight/": "checks, and changes nothing",
     PROJECT + "runs/new/plan/": "works a figure out, and changes nothing",
+    PROJECT + "sweeps/plan/": "counts, and changes nothing",
     PROJECT + "runs/new/memory/": "works a figure out, and changes nothing",
     PROJECT + "runs/new/rendered/of-form/": "leads to a page, and changes nothing",
     API + "projects/<slug:slug>/memory": "works a figure out, and changes nothing",
@@ -57,6 +58,7 @@ UNAUDITED = {
     PROJECT + "endpoints/" + OWN_PK + "test/": "asks a server how it is",
     API + "endpoints/<uuidstr:endpoint_id>/test": "asks a server how it is",
     API + "projects/<slug:slug>/preflight": "checks, and changes nothing",
+    API + "projects/<slug:slug>/sweeps/plan": "counts, and changes nothing",
     API + "rewards/<uuidstr:spec_id>/try": "scores a pasted text",
     API + "environments/<uuidstr:environment_id>/check": "asks a server how it is",
 }
@@ -74,6 +76,7 @@ UNAUDITED |= {
     for act in ("messages", "again", "stop")
 }
 UNAUDITED[API + "chats/<uuidstr:chat_id>/save"] = "refused while nothing was answered"
+SEEDS = {"sweep-0-option": "run.seed", "sweep-0-values": "1, 2"}
 ROW = json.dumps({"messages": [{"role": "user", "content": "2 + 3?"}, {"role": "assistant", "content": "5"}]})
 COMPONENTS = [{"name": "final_answer", "weight": 0.5}]
 PARTS = {"name": "mine", "components": COMPONENTS}
@@ -146,6 +149,7 @@ ACTS: dict[str, Act] = {
     MEMBERS + "<int:pk>/link/": Act("link_made"),
     MEMBERS + "<int:pk>/active/": Act("deactivated", {"active": "no"}),
     PROJECT + "runs/new/": Act("run_launched", lambda of: launch_form(of["project"], of["config"])),
+    PROJECT + "sweeps/new/": Act("run_launched", lambda of: launch_form(of["project"], of["config"]) | SEEDS),
     PROJECT + "runs/new/needs/": Act("preset_begun", {"preset": "toolbench", "size": "full"}),
     PROJECT + "runs/new/needs/" + OWN_PK + "leave/": Act("preset_dropped"),
     PROJECT + "runs/imports/new/": Act("run_imported", lambda of: {"name": "", "uploads": [_file("step:1", "a.log")]}),
@@ -242,6 +246,14 @@ ACTS: dict[str, Act] = {
         lambda of: {"name": "new", "parts": [{"title": "a", "config": of["config"].model_dump(mode="json")}]},
     ),
     API + "suites/<uuidstr:suite_id>/evaluations": Act("run_launched", {"contestant": "policy:empty"}),
+    API + "projects/<slug:slug>/sweeps": Act(
+        "run_launched",
+        lambda of: {
+            "name": "seeds",
+            "config": of["config"].model_dump(mode="json"),
+            "axes": [{"option": "run.seed", "values": [1, 2]}],
+        },
+    ),
     API + "projects/<slug:slug>/runs/batch": Act(
         "run_labelled", lambda of: {"act": "tag", "runs": [str(of["runs"])], "add": ["best"]}
     ),

@@ -159,6 +159,10 @@ TABLE: dict[str, dict[str, Who]] = {
     PROJECT + "suites/" + OWN_PK: READ,
     PROJECT + "suites/" + OWN_PK + "edit/": FORM,
     **{PROJECT + "suites/" + OWN_PK + tail: WRITE for tail in ("evaluate/", "delete/")},
+    PROJECT + "sweeps/": READ,
+    PROJECT + "sweeps/" + OWN_PK: READ,
+    PROJECT + "sweeps/new/": WRITE,
+    PROJECT + "sweeps/plan/": WRITE,
     PROJECT + "rewards/": READ,
     PROJECT + "rewards/new/": FORM,
     PROJECT + "rewards/lab/": {"GET": Who.READ, "POST": Who.WRITE},
@@ -228,6 +232,8 @@ TABLE: dict[str, dict[str, Who]] = {
     API + "me": {"GET": Who.LOGIN},
     API + "suites/<uuidstr:suite_id>": {"GET": Who.READ, "DELETE": Who.WRITE},
     API + "suites/<uuidstr:suite_id>/evaluations": WRITE,
+    API + "sweeps/<uuidstr:sweep_id>": READ,
+    API + "projects/<slug:slug>/sweeps/plan": WRITE,
     API + "projects/<slug:slug>/compare": READ,
     API + "projects/<slug:slug>/compare/rescore": WRITE,
     API + "rescorings/<uuidstr:rescoring_id>": READ,
@@ -268,7 +274,7 @@ TABLE: dict[str, dict[str, Who]] = {
     API + "projects/<slug:slug>": {"GET": Who.READ, "DELETE": Who.OWN},
     **{
         API + f"projects/<slug:slug>/{kind}": {"GET": Who.READ, "POST": Who.WRITE}
-        for kind in ("runs", "datasets", "rewards", "environments", "suites", "endpoints", "chats")
+        for kind in ("runs", "datasets", "rewards", "environments", "suites", "sweeps", "endpoints", "chats")
     },
     API + "chats/<uuidstr:chat_id>": {"GET": Who.READ, "DELETE": Who.WRITE},
     **{API + f"chats/<uuidstr:chat_id>/{act}": WRITE for act in ("messages", "again", "stop", "save")},
@@ -350,6 +356,8 @@ BODIES: dict[str, dict[str, object]] = {
     API + "projects/<slug:slug>/runs/import": {"name": "r"},
     API + "projects/<slug:slug>/suites": {"name": "s", "parts": [{"title": "a", "config": {}}]},
     API + "suites/<uuidstr:suite_id>/evaluations": {"contestant": "policy:empty"},
+    API + "projects/<slug:slug>/sweeps": {"name": "s", "axes": []},
+    API + "projects/<slug:slug>/sweeps/plan": {"axes": []},
     API + "projects/<slug:slug>/chats": {"contestants": [{"source": "Qwen/Qwen3-0.6B"}]},
     API + "chats/<uuidstr:chat_id>/messages": {"text": "Hello"},
     API + "chats/<uuidstr:chat_id>/again": {"answer": "00000000-0000-0000-0000-000000000000"},

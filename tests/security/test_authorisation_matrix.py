@@ -33,7 +33,7 @@ from webapp.evaluation.suites.models import Suite
 from webapp.evaluation.suites.services import suite_create
 from webapp.evaluation.votes.models import Ballot, RoundContestant, RoundVoter, Vote, VoteRound
 from webapp.foreign.models import RunExport, RunImport
-from webapp.launch.models import MemoryEstimate, Preparation
+from webapp.launch.models import MemoryEstimate, Preparation, Sweep, SweepRun
 from webapp.people.notifications.formats import Webhook, webhook_write
 from webapp.people.notifications.models import Channel, Event, Notification
 from webapp.people.teams.models import ApiToken, Membership, Project, SiteSwitch, User
@@ -118,6 +118,8 @@ def objects(
         "models": model.pk,
         "suites": (suite := _suite(project, data)).pk,
         "suite_id": suite.pk,
+        "sweeps": (sweep := _sweep(run)).pk,
+        "sweep_id": sweep.pk,
         "rescorings": (rescoring := Rescoring.objects.create(project=project, name="spec", components=[], runs=[])).pk,
         "rescoring_id": rescoring.pk,
         "pins": (pin := PinnedChart.objects.create(project=project, run=run, key="kl", names=["kl"], view={})).pk,
@@ -195,6 +197,13 @@ def _suite(project: Project, dataset: Dataset) -> Suite:
     config = {"data": {"train": dataset.reference}, "environment": {"name": "none"}}
     part = {"title": "all", "weight": 1.0, "config": config}
     return suite_create(project=project, user=None, name="exam", parts=[part]).suite
+
+
+def _sweep(run: Run) -> Sweep:
+    """A sweep with one run that is there."""
+    sweep = Sweep.objects.create(project=run.project, name="rates", config={}, axes=[], base={}, points=[{}])
+    SweepRun.objects.create(sweep=sweep, number=0, run=run)
+    return sweep
 
 
 def _endpoint(project: Project) -> Endpoint:

@@ -81,6 +81,7 @@ def runs_list(
     owner: str = "",
     tag: Annotated[list[str] | None, Query(max_length=20)] = None,
     spec: str = "",
+    sweep: str = "",
     starred: bool = False,
     archived: bool = False,
     sort: str = "-created",
@@ -93,6 +94,7 @@ def runs_list(
         "owner": owner,
         "tags": tag,
         "spec": name_in("reward", spec),
+        "sweep": sweep,
         "starred": starred,
         "archived": archived,
     }

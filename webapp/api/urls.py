@@ -33,6 +33,7 @@ from webapp.api.run_launch import router as run_launch
 from webapp.api.runs import router as runs
 from webapp.api.saved_comparisons import router as saved_comparisons
 from webapp.api.suites import router as suites
+from webapp.api.sweeps import router as sweeps
 from webapp.api.votes import router as votes
 from webapp.common.errors import error_body
 
@@ -77,6 +78,7 @@ def _api_patterns() -> list[URLPattern]:
     api.add_router("", run_files)
     api.add_router("", comparisons)
     api.add_router("", suites)
+    api.add_router("", sweeps)
     api.add_router("", saved_comparisons)
     api.add_router("", endpoints)
     api.add_router("", votes)

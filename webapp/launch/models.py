@@ -9,7 +9,8 @@ from django.conf import settings
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
-from webapp.common.ids import UuidModel
+from training.config import SEED, Axis, Value
+from webapp.common.ids import UuidModel, name_validator
 from webapp.common.pools import SHORT
 from webapp.common.work import Work
 from webapp.people.teams.models import Project
@@ -132,3 +133,64 @@ class MemoryEstimate(UuidModel, Work):
 
     def __str__(self) -> str:
         return f"memory on {self.device} in {self.project}"
+
+
+class SweepMode(models.TextChoices):
+    """Which jobs a sweep makes of its axes; ``training.config.axes`` makes them."""
+
+    PRODUCT = "product", _("every combination")
+    SINGLE = "single", _("one change at a time")
+
+
+class Sweep(UuidModel):
+    """Runs of one config with other values of a few options, launched at once. It never changes.
+
+    What its runs vary is kept besides its config, so that it can be read when the config no longer fits.
+    """
+
+    project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="sweeps")
+    name = models.CharField(_("name"), max_length=80, validators=[name_validator])
+    mode = models.CharField(max_length=10, choices=SweepMode.choices, default=SweepMode.PRODUCT)
+    config = models.JSONField(help_text="training.config.JobConfig that all runs begin with, as the person wrote it")
+    axes = models.JSONField(help_text="[{option, values}], the values as the options have them")
+    base = models.JSONField(help_text="{option: value} of the setting that all others are compared with, no seed")
+    points = models.JSONField(help_text="[{option: value}] of each run, in the order of their numbers")
+    idempotency_key = models.CharField(max_length=64, null=True)  # noqa: DJ001 - unique only where there is one
+    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        app_label = "runs"
+        ordering = ["-created_at"]
+        constraints = [
+            models.UniqueConstraint(fields=["project", "name"], name="sweep_name_once"),
+            models.UniqueConstraint(fields=["project", "idempotency_key"], name="sweep_idempotency_once"),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def varied(self) -> list[Axis]:
+        """Its axes."""
+        return [Axis(each["option"], each["values"]) for each in self.axes]
+
+    def setting(self, values: dict[str, Value]) -> dict[str, Value]:
+        """The values of a run or of the base without its seed, in the order of the axes; the database has another."""
+        return {axis.option: values[axis.option] for axis in self.varied if axis.option != SEED}
+
+
+class SweepRun(models.Model):
+    """A run of a sweep: ``number`` is its place among the sweep's jobs. It goes with the run."""
+
+    sweep = models.ForeignKey(Sweep, on_delete=models.CASCADE, related_name="runs")
+    number = models.PositiveSmallIntegerField()
+    run = models.OneToOneField(Run, on_delete=models.CASCADE, related_name="sweep_run")
+
+    class Meta:
+        app_label = "runs"
+        constraints = [models.UniqueConstraint(fields=["sweep", "number"], name="sweep_run_once")]
+        ordering = ["number"]
+
+    def __str__(self) -> str:
+        return f"{self.sweep} · {self.number}"

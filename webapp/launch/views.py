@@ -37,12 +37,14 @@ from webapp.launch.memory_views import device_context
 from webapp.launch.models import Preparation, PreparationState
 from webapp.launch.preflight import child_environment, one_of_few, preflight
 from webapp.launch.start import chosen_of, gallery, start_of
+from webapp.launch.sweep_form import SweepPart
 from webapp.people.teams.access import can_edit, own, project_for
 from webapp.people.teams.models import Project, Role, User
 from webapp.runs.models import Run
 
 
-def _form_context(request: HttpRequest, project: Project, form: RunForm, **more: Any) -> dict[str, Any]:
+def form_context(request: HttpRequest, project: Project, form: RunForm, **more: Any) -> dict[str, Any]:
+    """The page with the form."""
     chosen = more.pop("chosen", None)
     return {
         **device_context(request, None if form.is_bound else form.start, chosen),
@@ -52,6 +54,7 @@ def _form_context(request: HttpRequest, project: Project, form: RunForm, **more:
         "chosen": chosen,
         "can_edit": can_edit(project),
         "tab": "form",
+        "sweep": SweepPart(),
         **more,
     }
 
@@ -78,10 +81,10 @@ def run_new(request: HttpRequest, slug: str) -> HttpResponse:
             draft=start.draft,
             hold_out=start.hold_out,
         )
-        return render(request, "runs/new.html", _form_context(request, project, form, chosen=start.chosen))
+        return render(request, "runs/new.html", form_context(request, project, form, chosen=start.chosen))
     form = RunForm(request.POST, project=project)
     if not form.is_valid() or form.config is None:
-        return render(request, "runs/new.html", _form_context(request, project, form), status=422)
+        return render(request, "runs/new.html", form_context(request, project, form), status=422)
     try:
         run = background.launch_checked(
             project=project,
@@ -99,7 +102,7 @@ def run_new(request: HttpRequest, slug: str) -> HttpResponse:
         form.place(exc.option, exc.sentence)
     else:
         return redirect("run-detail", slug, run.pk)
-    return render(request, "runs/new.html", _form_context(request, project, form), status=422)
+    return render(request, "runs/new.html", form_context(request, project, form), status=422)
 
 
 def _place_problems(form: RunForm, outcome: Outcome) -> None:
@@ -125,7 +128,7 @@ def run_preflight(request: HttpRequest, slug: str) -> HttpResponse:
         outcome = preflight(project, form.config)
         background.check_record(project=project, user=cast(User, request.user), config=form.config, outcome=outcome)
         _place_problems(form, outcome)
-    context = _form_context(request, project, form, outcome=outcome, sentence=sentence)
+    context = form_context(request, project, form, outcome=outcome, sentence=sentence)
     fragment = request.headers.get("HX-Request") == "true"
     return render(request, "runs/new_preflight.html" if fragment else "runs/new.html", context)
 
@@ -171,7 +174,7 @@ def run_yaml(request: HttpRequest, slug: str) -> HttpResponseBase:
         return _from_yaml(request, project)
     form = RunForm(request.POST, project=project)
     if not form.is_valid() or form.config is None:
-        return render(request, "runs/new.html", _form_context(request, project, form), status=422)
+        return render(request, "runs/new.html", form_context(request, project, form), status=422)
     if request.POST.get("download") == "yes":
         return _yaml_download(form.config, form.cleaned_data["name"])
     return _yaml_page(request, project, form.config, form.cleaned_data["name"])
@@ -191,7 +194,7 @@ def _from_yaml(request: HttpRequest, project: Project) -> HttpResponse:
         context = _yaml_context(request, project, name, _text_set(text, request.POST["set"]), config=config)
         return render(request, "runs/new.html", context)
     form = RunForm(project=project, config=config, name=name or suggested_name(project, config))
-    return render(request, "runs/new.html", _form_context(request, project, form, imported=True))
+    return render(request, "runs/new.html", form_context(request, project, form, imported=True))
 
 
 def _yaml_page(request: HttpRequest, project: Project, config: JobConfig, name: str) -> HttpResponse:

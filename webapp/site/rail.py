@@ -47,7 +47,7 @@ _ENVIRONMENTS = Page(_("Environments"), "environment-list", ("environment",))
 
 RAIL = (
     Group(_OVERVIEW.label, "home", (_OVERVIEW,)),
-    Group(_RUNS.label, "runs", (_RUNS,)),
+    Group(_RUNS.label, "runs", (_RUNS, Page(_("Sweeps"), "sweep-list", ("sweep",)))),
     Group(_("Rollouts"), "search", (FIND,)),
     Group(
         _("Evaluate"),

@@ -120,6 +120,8 @@ if (form) {
     }
   });
   if (matchMedia("(max-width: 48rem)").matches) document.getElementById("gallery")?.removeAttribute("open");
+  const sweep = /** @type {HTMLDetailsElement | null} */ (document.getElementById("sweep-fold"));
+  if (sweep && location.hash === "#sweep") sweep.open = true;
   show();
   showViews(form);
   reveal();

@@ -17,6 +17,7 @@ from webapp.datasets.models import Dataset
 from webapp.endpoints.models import Endpoint
 from webapp.evaluation.sharing.models import Comment, SavedComparison, SharedLink
 from webapp.evaluation.suites.models import Suite, SuiteVersion
+from webapp.launch.models import Sweep, SweepRun
 from webapp.people.notifications.models import Event, Notification
 from webapp.people.teams.models import ApiToken, Project, User
 from webapp.reading.inspector.models import SavedView
@@ -32,7 +33,7 @@ NAMES = DATES | {"q", "name"}
 LISTS: dict[str, set[str]] = {
     "/projects": NAMES,
     "/notifications": DATES | {"project", "unread"},
-    IN + "/runs": NAMES | {"state", "kind", "owner", "tag", "spec", "starred", "archived", "sort"},
+    IN + "/runs": NAMES | {"state", "kind", "owner", "tag", "spec", "sweep", "starred", "archived", "sort"},
     **{
         IN + "/" + name: NAMES
         for name in [
@@ -43,6 +44,7 @@ LISTS: dict[str, set[str]] = {
             "endpoints",
             "models",
             "suites",
+            "sweeps",
             "comparisons",
             "vote-rounds",
             "rollout-views",
@@ -192,6 +194,11 @@ def _made(kind: str, project: Project, bob: User, make_run: Any) -> tuple[str, l
         for suite in rows:
             SuiteVersion.objects.create(suite=suite, number=1, parts=[])
         return of + kind, rows
+    if kind == "sweeps":
+        rows = _named(Sweep, project, config={}, axes=[], base={}, points=[])
+        for sweep in rows:
+            SweepRun.objects.create(sweep=sweep, number=0, run=make_run())
+        return of + kind, rows
     if kind == "rollout-views":
         return of + kind, _named(SavedView, project, query="")
     if kind == "chats":
@@ -225,6 +232,7 @@ def _made(kind: str, project: Project, bob: User, make_run: Any) -> tuple[str, l
         "pushes",
         "endpoints",
         "suites",
+        "sweeps",
         "rollout-views",
         "chats",
         "notifications",

@@ -98,6 +98,8 @@ SAME: dict[str, str] = {
     DATASET + "export/": "POST /datasets/{dataset_id}/exports",
     **{DATASET + f"{act}/": f"POST /datasets/{{dataset_id}}/{act}" for act in ("keep", "read")},
     PROJECT + "suites/new/": f"POST {IN}suites",
+    PROJECT + "sweeps/new/": f"POST {IN}sweeps",
+    PROJECT + "sweeps/plan/": f"POST {IN}sweeps/plan",
     SUITE + "edit/": f"POST {IN}suites",
     SUITE + "evaluate/": "POST /suites/{suite_id}/evaluations",
     SUITE + "delete/": "DELETE /suites/{suite_id}",

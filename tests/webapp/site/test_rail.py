@@ -70,12 +70,18 @@ def test_nine_groups_in_order_and_only_the_own_one_is_open(
     assert [kind for kind, _url, _mark in found[3:7]] == ["rail-link", *["rail-page"] * 3]  # below its own heading
 
 
-def test_a_group_of_one_page_has_no_links_below(alice: User, make_run: Any, client_for: ClientFor) -> None:
-    run, client = make_run(), client_for(alice)
-    for address, mark in (("/p/joust/runs/", "page"), (f"/p/joust/runs/{run.pk}/", "true")):
+def test_a_group_of_one_page_has_no_links_below(alice: User, make_dataset: Any, client_for: ClientFor) -> None:
+    dataset, client = make_dataset(), client_for(alice)
+    for address, mark in (("/p/joust/datasets/", "page"), (f"/p/joust/datasets/{dataset.pk}/", "true")):
         found = links(client, address)
-        assert [(url, mark) for _kind, url, mark in found if mark] == [("/p/joust/runs/", mark)]
+        assert [(url, mark) for _kind, url, mark in found if mark] == [("/p/joust/datasets/", mark)]
         assert {kind for kind, _url, _mark in found} == {"rail-link"}
+
+
+def test_a_run_and_a_sweep_belong_to_the_pages_of_runs(alice: User, make_run: Any, client_for: ClientFor) -> None:
+    run, client = make_run(), client_for(alice)
+    assert below(client, f"/p/joust/runs/{run.pk}/") == [("/p/joust/runs/", "true"), ("/p/joust/sweeps/", "")]
+    assert below(client, "/p/joust/sweeps/") == [("/p/joust/runs/", ""), ("/p/joust/sweeps/", "page")]
 
 
 def test_a_page_below_a_link_marks_it_as_its_place(alice: User, project: Project, client_for: ClientFor) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 from django.utils.translation import gettext as _
 
@@ -19,6 +19,7 @@ from webapp.evaluation.comparison.contestants import Contestant
 from webapp.evaluation.comparison.figures import FIGURE, Numbers
 from webapp.evaluation.comparison.verdicts import one_decimal, signed
 
+T = TypeVar("T")
 EDGE = 5.0
 """Percent of the width that is left on each side, so that points and labels at the ends of an axis are whole."""
 STEPS = (1, 2, 5, 10, 20, 25, 50)
@@ -41,23 +42,23 @@ class Mark(NamedTuple):
     high: str
 
 
-class Row(NamedTuple):
+class Row(NamedTuple, Generic[T]):
     """A contestant of a plot: its value and interval as texts, over how many tasks, and where they are drawn. No
     ``mark`` where it has no value."""
 
-    contestant: Contestant
+    contestant: T
     value: str
     ends: str
     tasks: int
     mark: Mark | None
 
 
-class Forest(NamedTuple):
+class Forest(NamedTuple, Generic[T]):
     """A plot. ``of``: the one whose lead it shows, with ``zero``, the place of no difference; neither for levels."""
 
-    rows: list[Row]
+    rows: list[Row[T]]
     ticks: list[Tick]
-    of: Contestant | None = None
+    of: T | None = None
     zero: str = ""
 
 
@@ -74,7 +75,7 @@ class Axis(NamedTuple):
         return f"{EDGE + (100 - 2 * EDGE) * (value - self.low) / (self.high - self.low):.2f}%"
 
 
-def levels(contestants: Sequence[Contestant], numbers: Numbers) -> Forest:
+def levels(contestants: Sequence[Contestant], numbers: Numbers) -> Forest[Contestant]:
     """The success of each, the best first, those without any last."""
     axis = Axis(0.0, 1.0, percent, lambda low, high: f"{percent(low)} – {percent(high)}")
     known = [(item, found.get(FIGURE, _NONE)) for item, found in zip(contestants, numbers.intervals, strict=True)]
@@ -86,7 +87,7 @@ def levels(contestants: Sequence[Contestant], numbers: Numbers) -> Forest:
 _NONE = Interval(None, None, None, 0)
 
 
-def leads(contestants: Sequence[Contestant], numbers: Numbers, first: int) -> Forest | None:
+def leads(contestants: Sequence[Contestant], numbers: Numbers, first: int) -> Forest[Contestant] | None:
     """How far one is ahead of each other that played the same tasks, the closest first; ``None`` without another."""
     pairs = numbers.pairs.items()
     found = [(contestants[b], turned(pair).difference) for (a, b), pair in pairs if a == first]
@@ -94,13 +95,18 @@ def leads(contestants: Sequence[Contestant], numbers: Numbers, first: int) -> Fo
     if not found:
         return None
     found.sort(key=lambda pair: (pair[1].value or 0.0, pair[0].number))
+    return differences(found, contestants[first])
+
+
+def differences(found: Sequence[tuple[T, Interval]], of: T) -> Forest[T]:
+    """How far each of these is from another one, on an axis that holds 0 and all intervals."""
     step, low, high = _scale([interval for _item, interval in found])
     axis = Axis(low / 100, high / 100, lambda value: signed(100 * value), _points)
     ticks = [
         Tick(axis.place(points / 100), f"{points:+d}".replace("-", "−") if points else "0")
         for points in range(low, high + 1, step)
     ]
-    return Forest([_row(item, interval, axis) for item, interval in found], ticks, contestants[first], axis.place(0.0))
+    return Forest([_row(item, interval, axis) for item, interval in found], ticks, of, axis.place(0.0))
 
 
 def _scale(intervals: Sequence[Interval]) -> tuple[int, int, int]:
@@ -117,7 +123,7 @@ def _points(low: float, high: float) -> str:
     return _("%(low)s to %(high)s") % {"low": one_decimal(100 * low), "high": one_decimal(100 * high)}
 
 
-def _row(contestant: Contestant, found: Interval, axis: Axis) -> Row:
+def _row(contestant: T, found: Interval, axis: Axis) -> Row[T]:
     if found.value is None:
         return Row(contestant, NOTHING, "", 0, None)
     value, at = axis.value(found.value), axis.place(found.value)

@@ -116,7 +116,7 @@ CURVES_SHOWN = (
 SEED = "run.seed"
 
 
-def overlay(contestants: Sequence[Contestant]) -> dict[str, Any] | None:
+def overlay(contestants: Sequence[Contestant], charts: Sequence[str] = CURVES_SHOWN) -> dict[str, Any] | None:
     """The data that the page's script draws; ``None`` where fewer than two of them train.
 
     ``axes`` hold for each run what had gone by at the end of each step that it knows: hours, rollouts, tokens.
@@ -125,7 +125,7 @@ def overlay(contestants: Sequence[Contestant]) -> dict[str, Any] | None:
     if len(training) < 2:
         return None
     comparable = all(figures.same_rewards(training[0].components, item.components) for item in training)
-    names = [name for name in CURVES_SHOWN if name != "reward" or comparable]
+    names = [name for name in charts if name != "reward" or comparable]
     settings: list[str] = []
     runs: list[dict[str, Any]] = []
     drawn = curves_of([item.run for item in training], (names, POINTS), ([STEP_TIME], 10**6))
@@ -256,8 +256,8 @@ class Comparison:
     options: list[OptionGroup] = field(default_factory=list)
     costs: list[Cost] = field(default_factory=list)
     task_list: TaskList | None = None
-    levels: Forest | None = None
-    leads: Forest | None = None
+    levels: Forest[Contestant] | None = None
+    leads: Forest[Contestant] | None = None
     read: Evaluations | None = None
 
     @cached_property

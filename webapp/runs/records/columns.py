@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 from urllib.parse import quote
+from uuid import UUID
 
 from django.template.defaultfilters import linebreaksbr
 from django.urls import reverse
@@ -203,7 +204,7 @@ NOTES_SHOWN = 70
 _NOTHING = SafeString("")
 _ROW = (
     '<tr><td class="cell-main"><div class="cell-pick">{}<span class="cell-name"><a href="{}">{}</a> '
-    '<span class="tag">{}</span>{}</span></div></td>{}</tr>'
+    '<span class="tag">{}</span>{}{}</span></div></td>{}</tr>'
 )
 _PICK = (
     '<input type="checkbox" class="pick" name="c" value="{0}" id="pick-{0}" form="compare-form" hx-preserve'
@@ -220,6 +221,7 @@ _FOLDED = '<details class="notes-peek" title="{}"><summary>{}</summary><p>{}</p>
 def table_rows(rows: Iterable[RunRow], shown: Sequence[Head], slug: str, csrf: str = "") -> list[SafeString]:
     """The rows as HTML. With the request's ``csrf`` token a reader may choose and star runs, and reads their notes."""
     run_address, star_address = addresses_of("run-detail", slug), addresses_of("run-star", slug)
+    sweep_address = addresses_of("sweep-detail", slug)
     drawn = {**DRAWN, "tags": lambda row: tag_links(slug, row.run.tags)}
     cell = '<td{} data-label="{}">'
     cells = [
@@ -233,8 +235,16 @@ def table_rows(rows: Iterable[RunRow], shown: Sequence[Head], slug: str, csrf: s
         name = (run_address(run.pk), run.name, translated(run.imported_from) or run.kind.upper())
         notes = _note_cell(run.notes) if csrf and run.notes else _NOTHING
         others = format_html_join("", "{}{}</td>", ((opened, draw(row)) for opened, draw in cells))
-        found.append(format_html(_ROW, marks, *name, notes, others))
+        sweep = _sweep_tag(*row.sweep, sweep_address) if row.sweep else _NOTHING
+        found.append(format_html(_ROW, marks, *name, sweep, notes, others))
     return found
+
+
+def _sweep_tag(sweep: UUID, name: str, address: Callable[[UUID], str]) -> SafeString:
+    """A link to the sweep that a run belongs to."""
+    about = _("Sweep %(name)s: which change helped?") % {"name": name}
+    shown = ' <a class="tag" href="{}" title="{}">{}</a>'
+    return format_html(shown, address(sweep), about, _("sweep"))
 
 
 def _checkbox_cell(run: Run, star_button: SafeString) -> SafeString:

@@ -82,7 +82,7 @@ SORTS: dict[str, Any] = {
 class RunRow:
     """One line of the list of runs. ``success`` is the newest step's, or of all tasks where an evaluation has ended;
     then ``success_range`` is its interval. ``spec`` is empty where no saved spec rewards; then ``own_parts`` says
-    whether the config has components of its own."""
+    whether the config has components of its own. ``sweep``: id and name of the one that it belongs to."""
 
     run: Run
     view: dict[str, Any]
@@ -101,6 +101,7 @@ class RunRow:
     advisories: int = 0
     diagnosis: DiagnosisView | None = None
     queue: Queued | None = None
+    sweep: tuple[UUID, str] | None = None
 
     @cached_property
     def failure(self) -> Failure | None:
@@ -142,9 +143,9 @@ def run_list(
     ``trends`` no row has a ``sparkline``: for those all steps are read.
 
     ``filters`` knows ``state`` (a state, or ``active``), ``kind``, ``owner`` (user name), ``q`` (part of the name or of
-    the notes), ``tags`` (a list: all of them), ``spec`` (``name@version``), ``starred``, and ``archived``: without it
-    archived runs are left out, with it only they are shown. ``sort`` is a key of ``SORTS``, with ``-`` for the highest
-    first. Unknown ones are ignored.
+    the notes), ``tags`` (a list: all of them), ``spec`` (``name@version``), ``sweep`` (an id), ``starred``, and
+    ``archived``: without it archived runs are left out, with it only they are shown. ``sort`` is a key of ``SORTS``,
+    with ``-`` for the highest first. Unknown ones are ignored.
     """
     ids = runs_sorted(project, filters or {}, sort, user=user).values_list("pk", flat=True)
     pages = Paginator(ids, max(1, min(per_page, PAGE_MAX)))
@@ -216,10 +217,20 @@ def filtered(rows: QuerySet[Run], filters: Mapping[str, Any], user: User | None 
         rows = rows.filter(having("rewards", "spec", str(Reference("reward", spec))))
     if tags := [tag for tag in map(_clean_filter, filters.get("tags") or []) if tag]:
         rows = rows.filter(tags__contains=tags[:20])
+    if sweep := _clean_filter(filters.get("sweep")):
+        rows = _of_sweep(rows, sweep)
     if filters.get("starred") and user is not None:
         rows = rows.filter(Exists(RunStar.objects.filter(run=OuterRef("pk"), user=user)))
     rows = rows.filter(archived_at__isnull=not filters.get("archived"))
     return rows.filter(Q(name__icontains=text) | Q(notes__icontains=text)) if text else rows
+
+
+def _of_sweep(rows: QuerySet[Run], sweep: str) -> QuerySet[Run]:
+    """The runs of a sweep; none where the text is no id."""
+    try:
+        return rows.filter(sweep_run__sweep=UUID(sweep))
+    except ValueError:
+        return rows.none()
 
 
 def _clean_filter(value: Any) -> str:
@@ -243,6 +254,7 @@ def _with_line_columns(rows: QuerySet[Run], user: User | None) -> QuerySet[Run]:
         .defer(*UNREAD, *_UNREAD_BEFORE)
         .annotate(solved=_SOLVED, starred=Exists(starred), device=SORTS["device"], advised=open_count())
         .annotate(owner=SORTS["owner"], diagnosed=F("examination__diagnosis"))
+        .annotate(sweep_id=F("sweep_run__sweep"), sweep_name=F("sweep_run__sweep__name"))
     )
 
 
@@ -272,6 +284,7 @@ def _run_row(run: Run, trend: list[float | None], queue: Queued | None = None) -
         advisories=getattr(run, "advised", None) or 0,
         diagnosis=diagnosis_words(getattr(run, "diagnosed", None)),
         queue=queue,
+        sweep=(sweep, getattr(run, "sweep_name", "")) if (sweep := getattr(run, "sweep_id", None)) else None,
     )
 
 

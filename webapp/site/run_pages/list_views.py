@@ -41,7 +41,7 @@ from webapp.runs.states import TERMINAL, RunState
 PER_PAGE = 50
 CHOSEN_MOST = 200
 SPECS_MOST = 200
-WORDS = ("state", "kind", "owner", "q", "spec", "starred", "archived")
+WORDS = ("state", "kind", "owner", "q", "spec", "sweep", "starred", "archived")
 
 
 def _filters_of(request: HttpRequest) -> dict[str, Any]:

@@ -1,0 +1,222 @@
+"""Launching a sweep: all of its runs or none, once, each checked as any other; the fold of the form."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.core.exceptions import ValidationError
+from django.test import Client
+from django.urls import reverse
+
+from tests.markup import dense
+from tests.webapp.launch.test_checked import Trainer, checked, data_of
+from training.config import Axis, JobConfig
+from training.errors import ConfigError
+from webapp.launch import preflight
+from webapp.launch.findings import Check
+from webapp.launch.models import LaunchCheck, Sweep
+from webapp.launch.sweeps import plan_of, run_names, sweep_create
+from webapp.people.teams.models import Project, User
+from webapp.runs.models import Run
+from webapp.runs.removal.services import remove
+
+pytestmark = pytest.mark.django_db
+Clients = Callable[..., Client]
+RATE, SEED = "optim.learning_rate", "run.seed"
+AXES = [Axis(RATE, ["1e-5", "3e-5"]), Axis(SEED, ["1", "2"])]
+
+
+@pytest.fixture
+def config(make_dataset: Any, make_environment: Any, settings: Any) -> JobConfig:
+    settings.OUTBOUND_ALLOW = ["127.0.0.1/32"]
+    environment = make_environment(url="http://127.0.0.1:65001")
+    return JobConfig.model_validate(
+        {"data": {"train": make_dataset().reference}, "environment": {"name": environment.reference}}
+    )
+
+
+@pytest.fixture
+def trainer(monkeypatch: pytest.MonkeyPatch) -> Trainer:
+    made = Trainer()
+    monkeypatch.setattr(preflight, "_trainer_checks", made)
+    monkeypatch.setattr(preflight, "_check_room", lambda config, environment, room: Check("Environment server", True))
+    return made
+
+
+def of_fold(*axes: tuple[str, str], mode: str = "product") -> dict[str, str]:
+    """What a browser sends of the fold."""
+    found = {"sweep-mode": mode}
+    for number, (option, values) in enumerate(axes):
+        found |= {f"sweep-{number}-option": option, f"sweep-{number}-values": values}
+    return found
+
+
+def test_all_runs_are_made_with_their_values_and_checked(
+    project: Project, bob: User, config: JobConfig, trainer: Trainer
+) -> None:
+    sweep = sweep_create(project=project, user=bob, name=" rates ", config=config, axes=AXES)
+    assert (sweep.name, sweep.mode, sweep.created_by) == ("rates", "product", bob)
+    assert sweep.axes == [{"option": RATE, "values": [1e-5, 3e-5]}, {"option": SEED, "values": [1, 2]}]
+    assert sweep.base == {RATE: 1e-5} and sweep.points[3] == {RATE: 3e-5, SEED: 2}
+    rows = list(sweep.runs.select_related("run"))
+    assert [row.run.name for row in rows] == [
+        "lr-1e-5.seed-1.rates", "lr-1e-5.seed-2.rates", "lr-3e-5.seed-1.rates", "lr-3e-5.seed-2.rates",
+    ]  # fmt: skip
+    assert [(r.run.config["optim"]["learning_rate"], r.run.config["run"]["seed"]) for r in rows][1:3] == [
+        (1e-5, 2), (3e-5, 1),
+    ]  # fmt: skip
+    assert {row.run.state for row in rows} == {"draft"} and LaunchCheck.objects.filter(state="open").count() == 4
+    assert [checked(row.run).state for row in rows] == ["queued"] * 4
+
+
+def test_one_key_is_one_sweep(project: Project, bob: User, config: JobConfig) -> None:
+    first = sweep_create(project=project, user=bob, name="a", config=config, axes=AXES, idempotency_key="k")
+    again = sweep_create(project=project, user=bob, name="a", config=config, axes=AXES, idempotency_key="k")
+    assert first == again and Run.objects.count() == 4
+
+
+def test_of_a_sweep_that_cannot_be_launched_whole_nothing_is(
+    project: Project, bob: User, config: JobConfig, make_run: Callable[..., Run]
+) -> None:
+    make_run(name="lr-3e-5.seed-2.rates")
+    with pytest.raises(ConfigError) as taken:
+        sweep_create(project=project, user=bob, name="rates", config=config, axes=AXES)
+    assert taken.value.option == "name" and Run.objects.count() == 1 and not Sweep.objects.exists()
+    axes = [Axis(SEED, [1, 2]), Axis("rewards.spec", ["", "reward:gone@1"])]
+    with pytest.raises(ConfigError) as gone:
+        sweep_create(project=project, user=bob, name="rates", config=config, axes=axes)
+    assert gone.value.option == "axes.1.values" and Run.objects.count() == 1 and not LaunchCheck.objects.exists()
+
+
+def test_a_name_is_taken_once(project: Project, bob: User, config: JobConfig) -> None:
+    sweep_create(project=project, user=bob, name="rates", config=config, axes=AXES)
+    with pytest.raises(ConfigError) as raised:
+        sweep_create(project=project, user=bob, name="rates", config=config, axes=[Axis(SEED, [7, 8])])
+    assert raised.value.option == "name" and Sweep.objects.count() == 1
+    with pytest.raises(ValidationError):
+        sweep_create(project=project, user=bob, name="?", config=config, axes=AXES)
+
+
+@pytest.mark.parametrize("name", ["n" * 80, "训练 مهمة"])
+def test_names_of_runs_are_valid_and_differ_at_their_beginning(name: str) -> None:
+    values = [
+        {"rewards.spec": spec, "data.train": "dataset:很长的名字" + "x" * 40 + "@2", SEED: 1}
+        for spec in ("", "reward:a b@2")
+    ]
+    names = run_names(name, values)
+    assert len(set(names)) == 2 and all(len(each) <= 80 for each in names)
+    assert names[0].startswith("reward-none.") and names[1].startswith("reward-a-b-2.")
+
+
+def test_values_that_are_cut_alike_still_have_names_of_their_own() -> None:
+    long = "reward:" + "a" * 60
+    assert len(set(run_names("x", [{"rewards.spec": f"{end}{long}"} for end in "bc"]))) == 2
+
+
+def test_the_plan_counts_runs_steps_and_bytes(project: Project, config: JobConfig) -> None:
+    plan = plan_of(project, config, [*AXES, Axis("run.max_steps", [10, 20])], "product")
+    assert (len(plan.points), plan.steps) == (8, 4 * 10 + 4 * 20) and plan.bytes and plan.bytes > 0
+    assert plan.words.startswith("Learning rate (2) × Seed (2) × Steps (2) = 8 runs · 120 steps in all · about ")
+    single = plan_of(project, config, [Axis(RATE, [1e-5, 3e-5])], "single")
+    assert single.counts == "3 runs: the setting of the form, and one for each change"
+
+
+def test_the_form_launches_a_sweep_and_opens_its_page(
+    project: Project, bob: User, config: JobConfig, client_for: Clients
+) -> None:
+    client, data = client_for(bob), data_of(project, config, "rates") | of_fold((RATE, "1e-5,\n3e-5"), (SEED, "1, 2"))
+    answer = client.post(reverse("sweep-new", args=[project.slug]), data)
+    sweep = Sweep.objects.get()
+    assert answer["Location"] == reverse("sweep-detail", args=[project.slug, sweep.pk]) and sweep.runs.count() == 4
+    assert client.post(reverse("sweep-new", args=[project.slug]), data)["Location"] == answer["Location"]
+    assert Sweep.objects.count() == 1 and Run.objects.count() == 4
+    page = dense(client.get(answer["Location"]).content.decode())
+    assert "Still running: 0 of 4 runs have ended." in page and "not ended" in page
+
+
+@pytest.mark.parametrize(
+    ("fold", "sentence"),
+    [
+        ({}, "A sweep varies 1 to 4 options."),
+        (of_fold((RATE, "1e-5")), "Give at least two values"),
+        (of_fold((SEED, "1,2"), ("optim.lr", "1")), "optim.lr is no option with one value."),
+        (of_fold((RATE, "1e-5, x")), "x is no value of optim.learning_rate: It must be a number."),
+        (of_fold((RATE, "1e-5, 1e-5")), "1e-5 is listed twice."),
+        (of_fold((SEED, "1,2,3,4,5,6,7,8,9")), "An option takes 1 to 8 values."),
+    ],
+)
+def test_what_cannot_be_a_sweep_is_said_in_the_fold(
+    project: Project, bob: User, config: JobConfig, client_for: Clients, fold: dict[str, str], sentence: str
+) -> None:
+    answer = client_for(bob).post(reverse("sweep-new", args=[project.slug]), data_of(project, config) | fold)
+    page = dense(answer.content.decode())
+    assert answer.status_code == 422 and sentence in page and 'id="sweep-fold" open' in page
+    assert not Run.objects.exists() and not Sweep.objects.exists()
+
+
+def test_the_plan_is_shown_while_it_is_written(
+    project: Project, bob: User, config: JobConfig, client_for: Clients
+) -> None:
+    client, address = client_for(bob), reverse("sweep-plan", args=[project.slug])
+    data = data_of(project, config)
+    shown = dense(client.post(address, data | of_fold((RATE, "1e-5, 3e-5, 1e-4"), (SEED, "1,2"))).content.decode())
+    assert "Learning rate (3) × Seed (2) = 6 runs" in shown and "Launch 6 runs" in shown and "now 1e-6" in shown
+    wrong = dense(client.post(address, data | of_fold((RATE, "-1,2"))).content.decode())
+    assert "-1 is no value of optim.learning_rate: It must be at least 0." in wrong and "disabled" in wrong
+    empty = dense(client.post(address, data).content.decode())
+    assert "Launch the sweep" in empty and "disabled" not in empty
+    broken = dense(client.post(address, data | {"run.max_steps": "x"} | of_fold((SEED, "1,2"))).content.decode())
+    assert "Some options of the form need a change first." in broken
+    assert not Run.objects.exists()
+
+
+def test_a_run_that_continues_another_is_no_sweep(
+    project: Project, bob: User, config: JobConfig, client_for: Clients, make_run: Callable[..., Run]
+) -> None:
+    draft = make_run(name="draft", config=config)
+    data = data_of(project, config, draft=draft.pk) | of_fold((SEED, "1,2"))
+    answer = client_for(bob).post(reverse("sweep-new", args=[project.slug]), data)
+    assert answer.status_code == 422 and not Sweep.objects.exists()
+
+
+def test_viewers_see_the_fold_and_cannot_launch(
+    project: Project, rita: User, config: JobConfig, client_for: Clients
+) -> None:
+    page = client_for(rita).get(reverse("run-new", args=[project.slug])).content.decode()
+    assert 'id="sweep-options"' in page and "sweep-new" not in page and reverse("sweep-new", args=["joust"]) not in page
+    for name in ("sweep-new", "sweep-plan"):
+        assert client_for(rita).post(reverse(name, args=[project.slug]), of_fold((SEED, "1,2"))).status_code == 403
+
+
+def test_runs_of_a_sweep_are_marked_and_found_in_the_list(
+    project: Project, bob: User, config: JobConfig, client_for: Clients, make_run: Callable[..., Run]
+) -> None:
+    sweep = sweep_create(project=project, user=bob, name="rates", config=config, axes=AXES)
+    make_run(name="alone")
+    client, address = client_for(bob), reverse("run-list", args=[project.slug])
+    page = client.get(address).content.decode()
+    assert page.count(f'href="{reverse("sweep-detail", args=[project.slug, sweep.pk])}"') == 4 and "alone" in page
+    of_sweep = client.get(address, {"sweep": str(sweep.pk)}).content.decode()
+    assert "lr-3e-5.seed-2.rates" in of_sweep and ">alone<" not in of_sweep
+    assert "No run matches" in client.get(address, {"sweep": "x"}).content.decode()
+    overview = client.get(reverse("project-page", args=[project.slug])).content.decode()
+    assert reverse("sweep-detail", args=[project.slug, sweep.pk]) in overview
+
+
+def test_a_sweep_stays_when_a_run_goes_and_goes_with_its_project(
+    project: Project, bob: User, config: JobConfig
+) -> None:
+    sweep = sweep_create(project=project, user=bob, name="rates", config=config, axes=AXES)
+    runs = [row.run for row in sweep.runs.select_related("run__project")]
+    remove(runs[0])
+    from tests.working import done
+    from webapp.runs.removal.models import Removal
+
+    done(Removal.objects.get())
+    assert sweep.runs.count() == 3
+    Run.objects.filter(project=project).update(state="cancelled")
+    remove(project)
+    done(Removal.objects.exclude(state="done").get())
+    assert not Sweep.objects.exists() and not Project.all_objects.exists()

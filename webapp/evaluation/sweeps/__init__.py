@@ -1,0 +1,1 @@
+"""What the runs of a sweep show: which change of an option brought which gain."""
