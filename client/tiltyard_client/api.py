@@ -307,6 +307,23 @@ class Tiltyard(Connection):
         """Have a contestant play every part; ``runs`` are the ids of what was queued."""
         return self.once(f"/suites/{suite_id}/evaluations", json={"contestant": contestant})
 
+    def sweeps(self) -> list[Json]:
+        """The sweeps, newest first."""
+        return self.pages(self.in_project("sweeps"))
+
+    def sweep(self, name: str) -> Json:
+        """A sweep with its answer and its settings."""
+        sentence = _("There is no sweep '{name}' in {project}.")
+        return self.call("GET", f"/sweeps/{self._id('sweeps', name, sentence)}")
+
+    def sweep_plan(self, body: Json) -> Json:
+        """What a sweep would launch: ``config`` or ``yaml``, ``axes`` and ``mode`` (docs/api.md)."""
+        return self.call("POST", self.in_project("sweeps/plan"), json=body)
+
+    def sweep_create(self, name: str, body: Json) -> Json:
+        """Launch all runs of a sweep; ``runs`` are those that were made."""
+        return self.once(self.in_project("sweeps"), json=body | {"name": name})
+
     def rollout_order(self, rollout_id: str, act: str) -> Json:
         """End a rollout in flight (``end``), or count it as failed (``fail``)."""
         return self.call("POST", f"/rollouts/{rollout_id}/{act}")

@@ -19,6 +19,7 @@ from tiltyard_client import (
     runs,
     show,
     suites,
+    sweeps,
     words,
 )
 from tiltyard_client.api import LoginNeeded, Refused, Tiltyard, Unreachable
@@ -32,6 +33,7 @@ app.add_typer(rollouts.app, name="rollout")
 app.add_typer(datasets.app, name="dataset")
 app.add_typer(models.app, name="model")
 app.add_typer(suites.app, name="suite")
+app.add_typer(sweeps.app, name="sweep")
 app.add_typer(endpoints.app, name="endpoint")
 app.add_typer(rollouts.vote_app, name="vote")
 app.add_typer(notifications.app, name="notify")

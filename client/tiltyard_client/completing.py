@@ -39,5 +39,6 @@ def _completion(rest: str, **query: str) -> Callable[[typer.Context, str], list[
 runs = _completion("runs", q="")
 models = _completion("models", q="")
 suites = _completion("suites", q="")
+sweeps = _completion("sweeps", q="")
 endpoints = _completion("endpoints", q="")
 channels = _completion("channels")

@@ -366,7 +366,19 @@ def test_every_command_has_help_andanswered() -> None:
     """``--json`` everywhere but at the login, which asks."""
     commands = {}
     groups = {"": cli.app} | {item.name: item.typer_instance for item in cli.app.registered_groups}
-    assert set(groups) == {"", "run", "rollout", "dataset", "model", "suite", "endpoint", "vote", "notify", "project"}
+    assert set(groups) == {
+        "",
+        "run",
+        "rollout",
+        "dataset",
+        "model",
+        "suite",
+        "sweep",
+        "endpoint",
+        "vote",
+        "notify",
+        "project",
+    }
     for group, inner in groups.items():
         commands |= {(group, item.name or item.callback.__name__): item.callback for item in inner.registered_commands}
     assert len(commands) > 38

@@ -64,6 +64,7 @@ CALLS: dict[str, Callable[[Tiltyard], Any]] = {
     "branch": lambda site: site.branch("r", 3, name="b", config={}),
     "batch": lambda site: site.batch("tag", ["r"], add=["best"]),
     "suite": lambda site: site.suite_play("s", "model:m"),
+    "sweep": lambda site: site.sweep_create("rates", {}),
     "continue": lambda site: site.rollout_continue("r", 1, "model:m", 4),
     "push": lambda site: site.model_push("m", "team/m"),
     "rescore": lambda site: site.rescore(["a"], "reward:s@1"),
