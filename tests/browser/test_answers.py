@@ -11,15 +11,17 @@ from django.utils import timezone
 from playwright.sync_api import Page, expect
 
 from tests.training.doctor.planted import FAULTS, healthy, planted
+from tests.webapp.evaluation.sweeps.conftest import hold_out, make_sweep, runs_of
 from tests.webapp.reading.inspector.conftest import Played, played
 from tests.webapp.runs.advisories.conftest import record, running
 from webapp.engine.doctor import look
+from webapp.launch.models import Sweep
 from webapp.people.notifications.events import notify
 from webapp.people.notifications.models import Event, Kind, Visit
 from webapp.people.teams.models import User
 from webapp.runs.models import Run
 
-__all__ = ["played", "record", "running"]
+__all__ = ["make_sweep", "played", "record", "running"]
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 LANGUAGES = pytest.mark.parametrize("locale", ["en-US", "zh-CN"])
 
@@ -85,3 +87,31 @@ def test_what_happened_overnight_is_answered_without_a_click(
     expect(news.locator("li").filter(has_text="broken")).to_contain_text(
         {"en-US": "The disk is full.", "zh-CN": "磁盘已满"}[locale]
     )
+
+
+@LANGUAGES
+def test_which_setting_helped_is_answered_in_one_click(
+    front: Callable[[str], Page], make_sweep: Callable[..., Sweep], locale: str
+) -> None:
+    """From the mark of any of its runs; from the rail it is two."""
+    sweep = make_sweep([("optim.learning_rate", [1e-5, 3e-5, 1e-4]), ("run.seed", [1, 2])])
+    for run, solved in zip(runs_of(sweep), (10, 12, 34, 36, 11, 12), strict=True):
+        hold_out(run, {task: [float(task < solved)] for task in range(40)})
+    page = front(locale)
+    address = f"/p/joust/sweeps/{sweep.pk}/"
+    mark = page.locator("#latest-runs tbody tr").first.locator(f"a[href='{address}']")
+    expect(mark).to_have_text({"en-US": "sweep", "zh-CN": "扫描"}[locale])
+    mark.click()
+    answer = page.get_by_role("heading", level=1)
+    expect(answer).to_have_attribute("data-answer", "helped")
+    expect(answer).to_contain_text(
+        {"en-US": "Learning rate 3e-5 helped: +60.0", "zh-CN": "学习率 3e-5 有效：+60.0"}[locale]
+    )
+    helped = page.locator("#settings tr[data-word=helped]")
+    expect(helped).to_have_count(1)
+    expect(helped).to_contain_text("87.5%")
+    expect(page.locator("#forest tbody tr")).to_have_count(2)
+    page.goto("/p/joust/runs/")
+    page.get_by_role("navigation").get_by_role("link", name={"en-US": "Sweeps", "zh-CN": "参数扫描"}[locale]).click()
+    page.get_by_role("link", name=sweep.name).click()
+    expect(answer).to_have_attribute("data-answer", "helped")
