@@ -162,4 +162,6 @@ def test_tables_keep_their_names_in_the_rooms_that_own_them() -> None:
         ("webapp.launch.models", "runs_launchcheck"),
         ("webapp.launch.models", "runs_memoryestimate"),
         ("webapp.launch.models", "runs_preparation"),
+        ("webapp.launch.models", "runs_sweep"),
+        ("webapp.launch.models", "runs_sweeprun"),
     }

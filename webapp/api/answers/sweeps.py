@@ -80,7 +80,7 @@ class SweepSetting(Answer):
     spread: float | None = Field(description="the highest less the lowest of them; null with fewer than two")
     gain: Interval | None = Field(description="success less that of the base; null where it was not compared")
     p_value: float | None = Field(description="corrected for all settings of the sweep (Holm)")
-    word: str = Field(description="base, helped, hurt, seeds, equal or nothing")
+    word: str = Field(description="base, helped, hurt, seeds, equal, apart or nothing: docs/sweeps.md")
     verdict: str
     runs: list[SweepPlace]
 

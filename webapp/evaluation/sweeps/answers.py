@@ -98,6 +98,10 @@ def _reason(found: Figures) -> str:
         return _("No answer: the setting that all others are compared with, %(base)s, has no figure of success.") % {
             "base": setting_words(found.base.values)
         }
+    if any(each.word == "apart" for each in found.settings):
+        return _(
+            "No answer: the settings played different tasks. Evaluate their models on the same tasks to compare them."
+        )
     return _("No answer: no other setting has a figure of success to compare.")
 
 
@@ -201,7 +205,7 @@ def _data_words(run: Run) -> str:
 def _seeds(found: Figures) -> str:
     spreads = [each.spread for each in found.settings if each.spread is not None]
     if not spreads:
-        return _("One seed for each setting: how far success moves by the seed alone is not known.")
+        return _("No setting has results of two seeds: how far success moves by the seed alone is not known.")
     text = _(
         "Seeds of a setting are pooled; between them success differs by up to %(points)s points. A difference that is "
         "not larger is not called a gain."

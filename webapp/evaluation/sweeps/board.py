@@ -126,6 +126,7 @@ def word_of(word: Word, *, open_runs: bool) -> str:
         "hurt": _("hurt"),
         "seeds": _("within the spread of seeds"),
         "equal": _("no difference shown"),
+        "apart": _("other tasks"),
     }[word]
 
 

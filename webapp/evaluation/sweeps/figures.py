@@ -33,10 +33,12 @@ from webapp.runs.states import TERMINAL, RunState
 
 SUCCESS = "success"
 UNKNOWN = Interval(None, None, None, 0)
-Word = Literal["base", "helped", "hurt", "seeds", "equal", "nothing"]
+Word = Literal["base", "helped", "hurt", "seeds", "equal", "apart", "nothing"]
 """``base``: what the others are compared with. ``helped``, ``hurt``: by more than chance, and more than seeds differ.
-``seeds``: by more than chance, but by no more than seeds differ. ``equal``: no difference shown. ``nothing``: not
-compared."""
+``seeds``: by more than chance, but by no more than seeds differ. ``equal``: no difference shown. ``apart``: it played
+other tasks than the base. ``nothing``: it has no figure."""
+TASKS = ("data.", "environment.")
+"""Options that decide which tasks are trained on."""
 
 
 class Place(NamedTuple):
@@ -150,11 +152,15 @@ def _compare(found: Figures, columns: Sequence[Values]) -> None:
     others = [each for each in found.settings if each is not base and each.success.value is not None]
     if base.success.value is None or not others:
         return
+    if not found.tries.paired and any(option.startswith(TASKS) for option in base.values):
+        for each in others:
+            each.word = "apart"
+        return
     gains = _gains(columns, base.number, [each.number for each in others], paired=found.tries.paired)
     corrected = holm([gain.p_value for gain in gains])
     found.compared = sum(p_value is not None for p_value in corrected)
     for each, gain, p_value in zip(others, gains, corrected, strict=True):
-        each.gain = gain._replace(p_value=p_value)
+        each.gain = gain._replace(p_value=p_value) if gain.difference.value is not None else None
         each.word = _word(each, base)
 
 
@@ -173,7 +179,7 @@ def _gain_of_pair(found: Paired) -> Gain:
 def _word(setting: Setting, base: Setting) -> Word:
     gain = setting.gain
     if gain is None or gain.difference.value is None:
-        return "nothing"
+        return "apart"
     if gain.p_value is None or gain.p_value > ALPHA:
         return "equal"
     if abs(gain.difference.value) <= max(setting.spread or 0.0, base.spread or 0.0):

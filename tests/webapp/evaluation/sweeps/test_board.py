@@ -58,7 +58,7 @@ def test_the_change_that_helped_is_named_with_its_gain(make_sweep: MakeSweep) ->
     assert board.answer.left_out == [
         "Success on held-out tasks with the weights after the last step, paired by task.",
         "The p-values are corrected for 2 comparisons having been made (Holm).",
-        "One seed for each setting: how far success moves by the seed alone is not known.",
+        "No setting has results of two seeds: how far success moves by the seed alone is not known.",
     ]
 
 
@@ -244,6 +244,24 @@ def test_a_sweep_of_evaluations_is_compared_by_its_own_tries(
     assert board.figures.tries.kind == "played"
     assert [row.success.text for row in board.rows] == ["0%", "100%"]
     assert board.answer.left_out[0] == "Success of the evaluations themselves, paired by task."
+
+
+@pytest.mark.parametrize("option", ["data.train", "environment.name"])
+def test_settings_that_trained_on_other_tasks_are_not_compared(make_sweep: MakeSweep, option: str) -> None:
+    sweep = make_sweep([(option, ["a", "b"])])
+    for run, count in zip(runs_of(sweep), (10, 38), strict=True):
+        train(run, solved(count))
+    board = board_of(sweep)
+    assert words(board) == ["base", "apart"] and board.rows[1].verdict == "other tasks" and board.plot is None
+    assert board.answer.text.startswith("No answer: the settings played different tasks.")
+    assert [row.success.text for row in board.rows] == ["25%", "95%"], "each has its own figure"
+
+
+def test_of_other_held_out_data_no_task_is_shared(make_sweep: MakeSweep) -> None:
+    board = held(make_sweep([("data.train", ["a", "b"])]), 10, 38)
+    assert board.figures.tries.kind == "held_out" and words(board) == ["base", "apart"]
+    same = held(make_sweep([("data.train", ["a", "b"])], config={"evaluate": {"data": "c"}}, name="same"), 10, 38)
+    assert words(same) == ["base", "helped"] and same.answer.kind == "helped"
 
 
 def test_excluded_tries_are_no_failures(make_sweep: MakeSweep) -> None:
