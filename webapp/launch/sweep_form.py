@@ -8,20 +8,22 @@ from typing import NamedTuple
 
 from pydantic import ValidationError as ShapeError
 
-from training.config import Axis, JobConfig, Mode, scalar_options, value_at, written
+from training.config import Axis, Mode, scalar_options, value_at, written
 from training.config.axes import MOST_AXES
 from training.errors import ConfigError
 from training.words import Sentence, option_of
 from webapp.common.fields import error_sentence
 from webapp.common.text import in_words
+from webapp.launch.forms import RunForm
 from webapp.launch.sweeps import Plan, axis_title
 
-MOST_TEXT = 2000
+MOST_TEXT, MOST_OFFERED = 2000, 12
 _APART = re.compile(r"[,\n\r]+")
 
 
 class AxisRow(NamedTuple):
-    """A row of the fold: an option and its values as texts, what is wrong with either, and what the form has now."""
+    """A row of the fold: an option and its values as texts, what is wrong with either, what the form has now, and the
+    values that the form offers, where it offers some."""
 
     number: int
     option: str
@@ -29,6 +31,8 @@ class AxisRow(NamedTuple):
     problem: str = ""
     title: str = ""
     now: str = ""
+    offered: tuple[str, ...] = ()
+    more: int = 0
 
 
 class SweepPart:
@@ -39,8 +43,8 @@ class SweepPart:
         self.rows = [
             AxisRow(
                 number,
-                given.get(f"sweep-{number}-option", "").strip()[:120],
-                given.get(f"sweep-{number}-values", "")[:MOST_TEXT],
+                _text(given, f"sweep-{number}-option").strip()[:120],
+                _text(given, f"sweep-{number}-values")[:MOST_TEXT],
             )
             for number in range(MOST_AXES)
         ]
@@ -68,12 +72,19 @@ class SweepPart:
         """The options that can be varied, with their titles."""
         return [(path, axis_title(path)) for path in scalar_options()]
 
-    def show(self, config: JobConfig | None) -> None:
-        """Say at each row what its option is, and what it is in the form."""
+    def show(self, form: RunForm) -> None:
+        """Say at each row what its option is, what it is in the form, and which values the form offers."""
         for row in self.filled:
-            known = row.option in scalar_options()
-            now = written(value_at(config, row.option)) if known and config is not None else ""
-            self.rows[row.number] = row._replace(title=axis_title(row.option) if known else "", now=now)
+            if row.option not in scalar_options():
+                continue
+            now = written(value_at(form.config, row.option)) if form.config is not None else ""
+            offered = _offered(form, row.option)
+            self.rows[row.number] = row._replace(
+                title=axis_title(row.option),
+                now=now,
+                offered=tuple(offered[:MOST_OFFERED]),
+                more=max(0, len(offered) - MOST_OFFERED),
+            )
 
     def place(self, exc: ConfigError) -> bool:
         """Show a problem at its row, or below all of them; false where it is about something else."""
@@ -100,6 +111,18 @@ def sentence_of(exc: ConfigError) -> str:
         why = error_sentence(error)
         return in_words(Sentence(said.template, said.values | {"why": f"{path}: {why}" if named else why}))
     return in_words(said)
+
+
+def _text(given: Mapping[str, str], name: str) -> str:
+    """What was written; the database stores no NUL."""
+    return given.get(name, "").replace("\x00", "")
+
+
+def _offered(form: RunForm, option: str) -> list[str]:
+    """The values of an option that the form has a list of choices for."""
+    field = form.fields.get(option)
+    choices = getattr(field.widget, "choices", ()) if field is not None else ()
+    return [str(value) for value, _label in choices if value != ""]
 
 
 def _values(text: str) -> list[str]:

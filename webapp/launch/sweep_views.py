@@ -30,7 +30,7 @@ def sweep_plan(request: HttpRequest, slug: str) -> HttpResponse:
     form, part = RunForm(request.POST, project=project), SweepPart(request.POST)
     if form.is_valid() and form.config is not None and part.used:
         _plan(project, form.config, part)
-    part.show(form.config)
+    part.show(form)
     context = {"project": project, "sweep": part, "form": form, "can_edit": can_edit(project), "asked": part.used}
     return render(request, "sweeps/_plan.html", context)
 
@@ -48,7 +48,7 @@ def sweep_new(request: HttpRequest, slug: str) -> HttpResponse:
             made = _launch(request, project, form, part)
             if made is not None:
                 return made
-    part.show(form.config)
+    part.show(form)
     return render(request, "runs/new.html", form_context(request, project, form, sweep=part), status=422)
 
 

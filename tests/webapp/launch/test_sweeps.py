@@ -172,6 +172,27 @@ def test_the_plan_is_shown_while_it_is_written(
     assert not Run.objects.exists()
 
 
+def test_the_fold_names_the_values_that_there_are(
+    project: Project, bob: User, config: JobConfig, client_for: Clients, make_reward_spec: Any
+) -> None:
+    specs = [make_reward_spec(name=f"spec-{number:02}") for number in range(14)]
+    client, address, data = client_for(bob), reverse("sweep-plan", args=[project.slug]), data_of(project, config)
+    shown = dense(client.post(address, data | of_fold(("rewards.spec", "shaped"))).content.decode())
+    assert specs[0].reference in shown and specs[11].reference in shown and specs[12].reference not in shown
+    assert "and 2 more" in shown and "Give at least two values" in shown
+    losses = dense(client.post(address, data | of_fold(("grpo.loss_type", "dapo, x"))).content.decode())
+    assert "<code>dr_grpo</code>" in losses and "x is no value of grpo.loss_type" in losses
+    assert "<code>" not in client.post(address, data | of_fold((SEED, "1,2"))).content.decode()
+
+
+def test_characters_that_cannot_be_stored_are_no_fault(
+    project: Project, bob: User, config: JobConfig, client_for: Clients
+) -> None:
+    data = data_of(project, config) | of_fold(("run.seed\x00", "1,\x002"))
+    answer = client_for(bob).post(reverse("sweep-new", args=[project.slug]), data)
+    assert answer.status_code == 302 and Sweep.objects.get().points == [{SEED: 1}, {SEED: 2}]
+
+
 def test_a_run_that_continues_another_is_no_sweep(
     project: Project, bob: User, config: JobConfig, client_for: Clients, make_run: Callable[..., Run]
 ) -> None:
