@@ -94,6 +94,10 @@ def _repeats(setting: Setting) -> tuple[str, str]:
 def _reason(found: Figures) -> str:
     if all(run.state != RunState.SUCCEEDED for run in found.runs):
         return _("No answer: no run has succeeded.")
+    if all(each.success.value is None for each in found.settings):
+        return _(
+            "No answer: no setting has a figure of success. Evaluate their models on the same tasks to compare them."
+        )
     if found.base.success.value is None:
         return _("No answer: the setting that all others are compared with, %(base)s, has no figure of success.") % {
             "base": setting_words(found.base.values)

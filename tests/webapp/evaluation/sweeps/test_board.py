@@ -185,6 +185,12 @@ def test_without_the_base_nothing_is_compared(make_sweep: MakeSweep) -> None:
     assert board_of(sweep).answer.text == "No answer: no run has succeeded."
 
 
+def test_methods_that_play_nothing_are_sent_to_an_evaluation(make_sweep: MakeSweep) -> None:
+    board = board_of(make_sweep([(RATE, [1e-5, 3e-5])], config={"kind": "sft"}))
+    assert board.answer.text.startswith("No answer: no setting has a figure of success. Evaluate their models")
+    assert words(board) == ["nothing", "nothing"] and [row.verdict for row in board.rows] == ["no result"] * 2
+
+
 def test_without_held_out_tasks_the_last_steps_are_compared_unpaired(make_sweep: MakeSweep) -> None:
     sweep = make_sweep([(RATE, [1e-5, 3e-5])])
     base, better = runs_of(sweep)
