@@ -62,7 +62,7 @@ print(f"/p/{project.slug}/runs/{run.pk}/ {cookie.key} {cookie.value}")
 """
 CLICKS = (
     "[data-smooth='0.6']", "[data-smooth='0']", "#curve-log", "#curve-log", "#metric-menu > summary",
-    "#metric-menu > summary", "#beside-menu > summary", "#beside-menu > summary", "[data-axis=rollouts]",
+    "#metric-menu > summary", "#overlay-menu > summary", "#overlay-menu > summary", "[data-axis=rollouts]",
     "[data-axis=step]", "[data-tab=log]", "[data-tab=config]", "[data-tab=events]", "[data-tab=rollouts]",
     "[data-tab=curves]", "[data-chart] .chart-menu > summary", "[data-chart] .chart-menu > summary",
     "#flight .flight-cell", "[data-tab=curves]", "#charts-still > summary", "#charts-still > summary",

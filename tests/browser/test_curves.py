@@ -95,7 +95,7 @@ def test_over_hours_and_next_to_a_run_that_was_rewarded_in_another_way(trained: 
     )
     legend = page.locator("#beside-legend li")
     for name in ("second", "third"):
-        page.locator("#beside-menu summary").click()
+        page.locator("#overlay-menu summary").click()
         page.locator("#beside-list button", has_text=name).click()
     expect(legend).to_have_count(3)
     expect(legend.nth(2)).to_contain_text("its rewards are not drawn")

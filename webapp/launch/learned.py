@@ -244,8 +244,8 @@ def sources_of(run: Run) -> list[Source]:
 
 
 def _source_of_course(course: JobConfig) -> Source:
-    share = course.evaluate.share if course.method.learns_from == "rollouts" else 0.0
-    return Source(course.data.train, share, course.data.max_rows)
+    shares = {"rollouts": course.evaluate.share, "demonstrations": course.sft.held_out_share}
+    return Source(course.data.train, shares.get(course.method.learns_from, 0.0), course.data.max_rows)
 
 
 def _same_rows(config: JobConfig, path: str, source: Source) -> bool:

@@ -23,6 +23,7 @@ from webapp.engine.services import run_create
 from webapp.environments.models import Environment
 from webapp.environments.orders import OrderFailed, dataset_generate
 from webapp.environments.services import environment_register
+from webapp.launch.held_out import hold_out
 from webapp.ops.console import Console
 from webapp.people.teams.models import Project, User
 from webapp.rewards.models import RewardSpec
@@ -63,9 +64,12 @@ def demo_create(*, project: Project, user: User, say: Callable[[str], None] = la
     say(f"{demonstrations.rows} demonstrations, {tasks.rows} tasks, {len(spec.components)} reward components")
     sft = presets()[SFT_PRESET].config_for("full")
     sft.model.source, sft.data.train = "starter", demonstrations.reference
-    grpo.model.source, grpo.data.train = str(Reference("run", WARM_UP)), tasks.reference
+    grpo.model.source, grpo.data.train = "starter", tasks.reference
     grpo.environment.name, grpo.environment.url = environment.reference, ""
     grpo.rewards.spec, grpo.rewards.components = spec.reference, []
+    hold_out(project, grpo)
+    sft.sft.held_out_share = grpo.evaluate.share  # the same tasks, so that the warm-up does not learn them either
+    grpo.model.source = str(Reference("run", WARM_UP))
     return Demo(_demo_run(project, user, WARM_UP, sft), _demo_run(project, user, GRPO, grpo))
 
 

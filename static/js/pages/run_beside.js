@@ -34,7 +34,7 @@ export class OtherRuns {
         options.onChange();
       });
     }
-    const menu = /** @type {HTMLDetailsElement} */ ($("beside-menu"));
+    const menu = /** @type {HTMLDetailsElement} */ ($("overlay-menu"));
     menu.addEventListener("toggle", () => {
       if (!menu.open) return;
       this.find();
@@ -209,7 +209,7 @@ export class OtherRuns {
     const number = Array.from({ length: MOST }, (_none, at) => at + 1).find((free) => !taken.has(free));
     if (number === undefined) return;
     view.beside.push({ id, number }); // the number stays its own, whichever others come and go
-    /** @type {HTMLDetailsElement} */ ($("beside-menu")).open = false;
+    /** @type {HTMLDetailsElement} */ ($("overlay-menu")).open = false;
     this.options.onChange();
   }
 
@@ -223,7 +223,7 @@ export class OtherRuns {
       setAttr(button, "disabled", unknown ? "" : null);
       setAttr(button, "title", unknown ? t("axis_unknown") : null);
     }
-    setAttr($("beside-menu").querySelector("summary"), "aria-disabled", view.beside.length >= MOST ? "true" : null);
+    setAttr($("overlay-menu").querySelector("summary"), "aria-disabled", view.beside.length >= MOST ? "true" : null);
     const shown = [{ id: page.id, number: 0, name: page.name, note: "" }, ...Array.from(this.others.values(), noted)];
     $("beside-legend").hidden = shown.length < 2;
     keyed(

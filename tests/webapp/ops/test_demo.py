@@ -50,6 +50,9 @@ def test_the_demo_is_made_once(checked_at_once: None, tools_server: str, setting
     assert first.grpo.after == first.warm_up
     assert first.grpo.config["model"]["source"] == "run:warm-up"
     assert first.grpo.config["environment"]["name"] == "environment:tools"
+    held = first.grpo.config["evaluate"]
+    assert held["every"] == 12 and 0.1 < held["share"] <= 0.5  # few tasks, so more than a tenth of them
+    assert first.warm_up.config["sft"]["held_out_share"] == held["share"]
     assert demo.demo_create(project=project, user=user) == first
     counts = [model.objects.count() for model in (Dataset, Environment, RewardSpec, Run)]
     assert counts == [2, 1, 1, 2]

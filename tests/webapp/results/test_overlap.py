@@ -13,7 +13,7 @@ from django.urls import reverse
 
 from tests.webapp.results.conftest import Past
 from training.config import JobConfig
-from training.data.identity import IDENTITIES_NAME
+from training.data.identity import IDENTITIES_NAME, place_bits, plain_text
 from webapp.datasets import rows
 from webapp.datasets.models import Dataset
 from webapp.datasets.tasks import identify
@@ -226,3 +226,17 @@ def test_the_check_before_a_launch_names_held_out_tasks_that_the_model_learned_f
     assert found.message == sentence
     plan.model.source = "starter"
     assert overlap_of_plan(past.grpo.project, plan) == Overlap()
+
+
+def test_conversations_that_the_warm_up_held_out_are_new_to_the_model(
+    past: Past, make_dataset: Callable[..., Dataset]
+) -> None:
+    """A share of the demonstrations holds the same tasks out as that share of a GRPO run's data."""
+    asked = [f"Say hello to guest {n}." for n in range(3)]
+    first, second, _third = sorted(place_bits(plain_text(text)) / 2**64 for text in asked)
+    past.warm.resolved["sft"]["held_out_share"] = (first + second) / 2
+    past.warm.save(update_fields=["resolved"])
+    greetings = make_dataset([{"messages": [{"role": "user", "content": text}]} for text in asked])
+    plan = JobConfig.model_validate(past.grpo.resolved)
+    plan.evaluate.every, plan.evaluate.data = 5, str(greetings.rows_path)
+    assert overlap_of_plan(past.grpo.project, plan) == Overlap(2, 3, ("chats@1",))

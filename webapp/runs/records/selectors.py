@@ -147,7 +147,8 @@ def own_run(request: HttpRequest, slug: str, pk: UUID, *, need: Role = Role.VIEW
         rows = rows.select_related("project", "after", "parent", "created_by", "examination")
         rows = rows.defer("examination__memory")  # which has 230 KB after 20,000 steps
         stars = RunStar.objects.filter(run=OuterRef("pk"), user=cast(User, request.user))
-        return rows.annotate(starred=Exists(stars))
+        sweep = {"sweep_id": F("sweep_run__sweep"), "sweep_name": F("sweep_run__sweep__name")}
+        return rows.annotate(starred=Exists(stars), **sweep)
 
     return own(request, slug, Run, pk, need=need, within=within)
 

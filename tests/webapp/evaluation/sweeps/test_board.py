@@ -319,3 +319,13 @@ def test_the_answer_is_in_the_readers_language(make_sweep: MakeSweep) -> None:
     held(sweep, 10, 38)
     with translation.override("zh-hans"):
         assert "3e-5" in board_of(sweep).answer.text
+
+
+def test_the_page_of_a_run_links_its_sweep(make_sweep: Any, make_run: Any, bob: User, client_for: Any) -> None:
+    sweep = make_sweep([("run.seed", [1, 2])])
+    run = runs_of(sweep)[0]
+    page = client_for(bob).get(reverse("run-detail", args=[sweep.project.slug, run.pk])).content.decode()
+    assert reverse("sweep-detail", args=[sweep.project.slug, sweep.pk]) in page
+    other = make_run(name="alone")
+    page = client_for(bob).get(reverse("run-detail", args=[sweep.project.slug, other.pk])).content.decode()
+    assert "of the sweep" not in page
