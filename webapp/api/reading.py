@@ -224,7 +224,7 @@ def tasks_get(
     sort: task_maps.Sort | None = None,
     page: int = 1,
 ) -> Extended:
-    """The task map of a run: 40 tasks a page against its steps, 60 columns at most; or by category."""
+    """The task map of a run: 40 tasks a page against their visits, 60 columns at most; or categories against steps."""
     run = _run_for(request, run_id)
     at = max(1, min(page, MAX_PAGE))
     if by == "category":

@@ -1,5 +1,5 @@
-"""The tasks of a run over its steps: as numbers, computed by the database, and as a map of tasks (or their categories)
-against steps, each cell coloured by the share that solved it.
+"""The tasks of a run over its steps: as numbers, computed by the database, and as a map: tasks against their visits, or
+their categories against steps, each cell coloured by the share that solved it.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from django.db import connection
 from django.db.models import Max, Min
 
 from training.evaluation import LEVEL, changes, fisher
+from training.shares import share_interval
 from webapp.common.words import Outcome
 from webapp.datasets.models import Dataset
 from webapp.datasets.rows import Categories, categories_in_file
@@ -92,9 +93,11 @@ def dataset_at(run: Run, courses: Courses, number: int) -> Dataset | None:
 # would get it if none had changed: the sum of the tests' own sizes, given how often each task was solved in all.
 
 Kind = Literal["forgotten", "learned", "flickering", "never", "kept", "unclear", "once"]
-Sort = Literal["row", "gain", "drop", "changes", "share"]
+Sort = Literal["need", "row", "gain", "drop", "changes", "share"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 SORTS: tuple[Sort, ...] = get_args(Sort)
+NEEDS: tuple[Kind, ...] = ("forgotten", "never", "unclear", "flickering", "once", "kept", "learned")
+"""What was lost and what was not learned comes first."""
 FLICKERS = 3
 VERDICTS = (Outcome.SOLVED, Outcome.PARTLY, Outcome.FAILED)
 
@@ -145,6 +148,7 @@ marks AS (
 )"""
 _MARKED = ("first_hits", "first_tries", "last_hits", "last_tries", "solved", "counted")
 _ORDERS: dict[str, str] = {
+    "need": "array_position(%(needs)s::text[], kind), last_share, ",
     "row": "",
     "gain": "last_share - first_share DESC, ",
     "drop": "best_share - last_share DESC, ",
@@ -156,7 +160,7 @@ _ORDERS: dict[str, str] = {
 def usual_sort(kind: Kind | None) -> Sort:
     """The order in which tasks of a kind are listed first."""
     usual: dict[Kind | None, Sort] = {"learned": "gain", "forgotten": "drop", "flickering": "changes"}
-    return usual.get(kind, "row")
+    return usual.get(kind, "row" if kind else "need")
 
 
 class Task(NamedTuple):
@@ -215,7 +219,8 @@ class Tasks(NamedTuple):
 
 
 class Cell(NamedTuple):
-    """The counts of a task in the steps of one column, and the newest of these steps with its group, for a link."""
+    """The counts of a task in the visits of one column; the newest step of these with its group, for a link, and the
+    oldest one. ``visits``: the most that a task of the page has."""
 
     dataset: int
     row: int
@@ -224,6 +229,8 @@ class Cell(NamedTuple):
     counted: int
     step: int
     group: int
+    since: int
+    visits: int
 
 
 class Visit(NamedTuple):
@@ -242,6 +249,7 @@ class Visit(NamedTuple):
 
 def _query_values(run: Run, courses: Courses, **more: Any) -> dict[str, Any]:
     known = {"run": run.pk, "begins": [0, *courses.begins], "numbers": courses.numbers, "flickers": FLICKERS}
+    known["needs"] = list(NEEDS)
     return known | {"parts": json.dumps(courses.parts)} | more
 
 
@@ -313,18 +321,20 @@ def _change_marks(run: Run, courses: Courses) -> tuple[dict[str, list[Any]], dic
     return marks, by_chance
 
 
-def cells_of(run: Run, courses: Courses, tasks: list[Task], begin: int, width: int) -> list[Cell]:
-    """The cells of a page of tasks, of columns of ``width`` steps from ``begin`` on; none where nothing was played."""
-    rows = sorted({task.row for task in tasks})
+def cells_of(run: Run, courses: Courses, tasks: list[Task]) -> list[Cell]:
+    """The cells of a page of tasks: a column for each visit, or for as many as let ``COLUMNS`` hold all of them."""
     sql = f"""
-        WITH {_visits_sql(run, courses, "AND r.row = ANY(%(rows)s)")}
-        SELECT dataset, row, (step - %(begin)s) / %(width)s AS place, sum(solved)::int, sum(counted)::int, max(step),
-            (array_agg(place ORDER BY step DESC))[1]
-        FROM visits GROUP BY 1, 2, 3
+        WITH {_visits_sql(run, courses, "AND r.row = ANY(%(rows)s)")}, numbered AS (
+            SELECT visits.*, row_number() OVER (PARTITION BY dataset, row ORDER BY step) - 1 AS number
+            FROM visits JOIN unnest(%(sets)s::int[], %(rows)s::int[]) AS wanted (dataset, row) USING (dataset, row)
+        ), longest AS (SELECT max(number) + 1 AS visits FROM numbered)
+        SELECT dataset, row, (number / ((visits + %(columns)s - 1) / %(columns)s))::int AS place,
+            sum(solved)::int, sum(counted)::int, max(step), (array_agg(numbered.place ORDER BY step DESC))[1],
+            min(step), visits::int
+        FROM numbered CROSS JOIN longest GROUP BY 1, 2, 3, visits
     """  # noqa: S608 (of parts of ours)
-    wanted = {(task.dataset, task.row) for task in tasks}
-    found = _fetch_rows(sql, _query_values(run, courses, begin=begin, width=width, rows=rows))
-    return [cell for row in found if ((cell := Cell(*row)).dataset, cell.row) in wanted]
+    given = {"sets": [task.dataset for task in tasks], "rows": [task.row for task in tasks], "columns": COLUMNS}
+    return [Cell(*row) for row in _fetch_rows(sql, _query_values(run, courses, **given))]
 
 
 def visits_of(run: Run, courses: Courses, dataset: int, row: int) -> list[Visit]:
@@ -382,7 +392,9 @@ def texts_of(run: Run, cells: list[Cell]) -> dict[tuple[int, int], str]:
 
 
 # --- Map ------------------------------------------------------------------------------------------------------------
-# Tasks (or their categories) against steps, each cell coloured by the share that solved it.
+# Tasks against their visits, or categories against steps, each cell coloured by the share that solved it.
+#
+# A task of a large dataset is played every few hundred steps: against steps nearly all of its cells would be empty.
 
 COLUMNS = 60
 PER_PAGE = 40
@@ -392,7 +404,8 @@ CATEGORIES_SHOWN = 40
 
 
 class Box(NamedTuple):
-    """One cell as it is drawn: the share from 0 to 1 (``None`` without a verdict), its shade, and where it leads."""
+    """One cell as it is drawn: the share from 0 to 1 (``None`` without a verdict), its shade, and where it leads;
+    ``since``: the oldest of its steps."""
 
     share: float | None
     shade: int | None
@@ -400,10 +413,16 @@ class Box(NamedTuple):
     counted: int
     step: int | None
     group: int | None
+    since: int | None
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """Where the share lies with 95% confidence, if its rollouts are independent; ``None`` without a verdict."""
+        return share_interval(self.solved, self.counted) if self.counted else None
 
 
 class Line(NamedTuple):
-    """A line of the map; no box where the steps of a column did not play it. ``task`` is ``None`` of a category."""
+    """A line of the map; no box where it was not played in a column. ``task`` is ``None`` of a category."""
 
     task: Task | None
     text: str
@@ -412,8 +431,8 @@ class Line(NamedTuple):
 
 
 class TaskMap(NamedTuple):
-    """A page of the map. ``columns`` are the first and last step of each; ``counts`` has tasks by kind, ``by_chance``
-    how many of two kinds there would be if no task had changed."""
+    """A page of the map. ``columns`` are the first and last of each: visits of tasks, steps of categories; ``counts``
+    has tasks by kind, ``by_chance`` how many of two kinds there would be if no task had changed."""
 
     lines: list[Line]
     columns: list[tuple[int, int]]
@@ -432,19 +451,19 @@ def shade_of(share: float | None) -> int | None:
 
 
 def columns_of(first: int, last: int) -> tuple[list[tuple[int, int]], int]:
-    """The steps of each column, ``COLUMNS`` at most, and how many steps one has."""
+    """The steps, or visits, of each column, ``COLUMNS`` at most, and how many one has."""
     width = -(-(last - first + 1) // COLUMNS)
     return [(step, min(step + width - 1, last)) for step in range(first, last + 1, width)], width
 
 
 def task_map(run: Run, *, kind: Kind | None = None, sort: Sort = "row", page: int = 1) -> TaskMap:
     """A page of the run's tasks, those of one kind or all of them, in an order; empty where it played none."""
-    span, courses = steps_of(run), courses_of(run)
-    if span is None:
+    courses = courses_of(run)
+    if steps_of(run) is None:
         return TaskMap([], [], dict.fromkeys(KINDS, 0), 0)
-    columns, width = columns_of(*span)
     found = tasks_of(run, courses, kind=kind, sort=sort, offset=(page - 1) * PER_PAGE, limit=PER_PAGE)
-    cells = cells_of(run, courses, found.tasks, span[0], width)
+    cells = cells_of(run, courses, found.tasks) if found.tasks else []
+    columns, _width = columns_of(1, max((cell.visits for cell in cells), default=1))
     texts = texts_of(run, cells)
     known = _categories_by_dataset(run, courses)
     boxes: dict[tuple[int, int], list[Box | None]] = {}
@@ -487,7 +506,8 @@ def category_map(run: Run) -> TaskMap:
 
 def _box_of(solved: int, counted: int, cell: Cell | None) -> Box:
     share = solved / counted if counted else None
-    return Box(share, shade_of(share), solved, counted, cell.step if cell else None, cell.group if cell else None)
+    place = (cell.step, cell.group, cell.since) if cell else (None, None, None)
+    return Box(share, shade_of(share), solved, counted, *place)
 
 
 def _categories_by_dataset(run: Run, courses: Courses) -> dict[int, Categories]:

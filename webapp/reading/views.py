@@ -45,6 +45,7 @@ from webapp.reading.selectors import neighbours_of, own_rollout, phases_of, seed
 from webapp.reading.task_map import (
     FLICKERS,
     KINDS,
+    NEEDS,
     PER_PAGE,
     SORTS,
     Kind,
@@ -57,6 +58,7 @@ from webapp.reading.task_map import (
     usual_sort,
     visits_of,
 )
+from webapp.reading.templatetags.reading import WORDED, reach
 from webapp.reading.turns import turn_page
 from webapp.rewards.cases import reward_case_create
 from webapp.rewards.models import RewardCase
@@ -327,6 +329,7 @@ KIND_LABELS = {
     "once": gettext_lazy("seen once"),
 }
 SORT_LABELS = {
+    "need": gettext_lazy("lost and not learned first"),
     "row": gettext_lazy("order of the dataset"),
     "gain": gettext_lazy("most gained"),
     "drop": gettext_lazy("most lost"),
@@ -415,7 +418,7 @@ def _visit_sentences(visits: list[Visit]) -> list[str]:
         return [_("In no step did more than half of its rollouts solve it.")]
     sentences = [_("First solved by more than half of its rollouts at step %(step)s.") % {"step": solved[0].step}]
     if solved[-1] is not known[-1]:
-        text = _("Forgotten: last solved at step %(step)s, and not since.")
+        text = _("More than half last solved it at step %(step)s, and not since.")
         sentences.append(text % {"step": solved[-1].step})
     return sentences
 
@@ -447,13 +450,13 @@ def run_tasks(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
         "kind": kind or "",
         "sort": sort,
         "found": found,
-        "kinds": [(name, KIND_LABELS[name], found.counts[name]) for name in KINDS],
+        "kinds": [(name, KIND_LABELS[name], found.counts[name]) for name in NEEDS],
         "all": sum(found.counts.values()),
         "sorts": [(name, SORT_LABELS[name]) for name in SORTS],
         "labels": KIND_LABELS,
         "p_values": {line.task.place: p_text(line.task.p).replace(" ", "\u00a0") for line in found.lines if line.task},
         "page": Paginator(range(found.total), PER_PAGE).get_page(page),
-        "ticks": _column_heads(found),
+        "ticks": _column_heads(found, by),
         "flickers": FLICKERS,
         "chance": _by_chance(found),
     }
@@ -472,12 +475,13 @@ def asked_for(kind: str, sort: str, page: Any) -> tuple[Kind | None, Sort, int]:
     return found_kind, found_sort, page_number(page)
 
 
-def _column_heads(found: TaskMap) -> list[tuple[str, str]]:
-    """The head of each column: its steps, and a number above the first and every tenth column."""
-    return [
-        (str(first) if first == last else f"{first}–{last}", str(first) if at % 10 == 0 else "")
-        for at, (first, last) in enumerate(found.columns)
-    ]
+def _column_heads(found: TaskMap, by: str) -> list[tuple[str, str]]:
+    """The head of each column: which visits or steps it is of; above each, or the first and every tenth, as a mark."""
+    word = _("visit %(n)s") if by == "task" else _("step %(n)s")
+    worded = len(found.columns) <= WORDED
+    names = [word % {"n": reach(*column)} for column in found.columns]
+    marks = [str(first) if at % 10 == 0 else "" for at, (first, _last) in enumerate(found.columns)]
+    return list(zip(names, names if worded else marks, strict=True))
 
 
 # --- Order views ----------------------------------------------------------------------------------------------------

@@ -184,7 +184,7 @@ def test_the_task_over_all_steps_says_when_it_was_solved_and_forgotten(
     play(run, 9, 0, 0, row=2, success=1.0)
     text = client_for(rita).get(f"/p/joust/runs/{run.pk}/groups/5/2/").content.decode()
     assert "First solved by more than half of its rollouts at step 3." in text
-    assert "Forgotten: last solved at step 5, and not since." in text
+    assert "More than half last solved it at step 5, and not since." in text
     assert "2 of 2 solved" in text and "1 of 2 solved" in text and "0 of 2 solved" in text
     for step in (1, 3, 8):
         assert f"/groups/{step}/{step % 3}/" in text

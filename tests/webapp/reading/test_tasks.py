@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
@@ -12,6 +13,7 @@ from training.evaluation.comparisons import changes
 from webapp.people.teams.models import User
 from webapp.reading.task_map import COLUMNS, KINDS, category_map, columns_of, courses_of, shade_of, task_map, visits_of
 from webapp.runs.models import Run
+from webapp.runs.rollouts.models import Rollout
 
 Make = Callable[..., Any]
 # Row: its visits, each a step and how many of its eight rollouts solved it; None is without a verdict.
@@ -107,27 +109,29 @@ def test_chance_is_left_out_at_its_limit(trained: Make, play: Make, visits: list
 
 def test_cells_say_the_share_and_lead_to_the_newest_group(lived: Run) -> None:
     found = task_map(lived)
-    assert found.columns == [(step, step) for step in range(1, 10)]
+    assert found.columns == [(visit, visit) for visit in range(1, 5)], (
+        "row 3 has four visits, row 5 none with a verdict"
+    )
     never = [box and (box.share, box.shade, box.step, box.group) for box in found.lines[2].boxes]
-    assert never == [None, (0.0, 0, 2, 2), None, None, (0.5, 3, 5, 2), None, None, (0.0, 0, 8, 2), None]
+    assert never == [(0.0, 0, 2, 2), (0.5, 3, 5, 2), (0.0, 0, 8, 2), None]
+    (half,) = [box for box in found.lines[2].boxes if box and box.step == 5]
+    assert half.interval == pytest.approx((0.2152, 0.7848), abs=1e-4), "Wilson's of 4 of 8"
+    assert [box and box.step for box in found.lines[6].boxes] == [9, None, None, None]
 
 
-def test_steps_share_columns_when_there_are_many(trained: Make, play: Make) -> None:
+def test_visits_share_columns_when_there_are_many(trained: Make, play: Make) -> None:
     run = trained()
-    for step in (1, 2, 120):
-        for index in range(2):
-            play(run, step, step, index, row=0, success=float(step == 2))
+    for step in range(10, 10 + 2 * COLUMNS):
+        play(run, step, step, 0, row=0, success=float(step == 11))
+    play(run, 500, 3, 0, row=1, success=1.0)
     found = task_map(run)
     assert found.columns[0] == (1, 2) and found.columns[-1] == (119, 120) and len(found.columns) == COLUMNS
     first, last = found.lines[0].boxes[0], found.lines[0].boxes[-1]
-    assert first is not None and (first.share, first.solved, first.counted, first.step, first.group) == (
-        0.5,
-        2,
-        4,
-        2,
-        2,
-    )
-    assert last is not None and last.share == 0.0
+    assert first is not None and first[:1] + first[2:] == (0.5, 1, 2, 11, 11, 10)
+    assert last is not None and (last.share, last.since, last.step) == (0.0, 128, 129)
+    assert found.lines[1].boxes[0] is not None and not any(found.lines[1].boxes[1:])
+    play(run, 501, 0, 0, row=0, success=0.0)
+    assert (task_map(run).columns[-1], len(task_map(run).columns)) == ((121, 121), 41), "three visits a column"
     assert columns_of(5, 5) == ([(5, 5)], 1)
     assert columns_of(1, 61)[0][-1] == (61, 61)
 
@@ -135,6 +139,7 @@ def test_steps_share_columns_when_there_are_many(trained: Make, play: Make) -> N
 def test_kinds_sorts_and_pages(lived: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     assert rows_of(lived, kind="forgotten") == [1]
     assert rows_of(lived, kind="once") == [7] and rows_of(lived, kind="unclear") == [6]
+    assert rows_of(lived, sort="need") == [1, 2, 6, 3, 7, 4, 0], "lost and not learned first, learned last"
     assert rows_of(lived, sort="changes")[:2] == [3, 4]
     assert rows_of(lived, sort="gain")[0] == 0 and rows_of(lived, sort="gain")[-1] == 1
     assert rows_of(lived, sort="drop")[:2] == [1, 2]
@@ -161,8 +166,8 @@ def test_what_is_held_out_excluded_or_in_flight_does_not_count(lived: Run, play:
     play(lived, 9, 1, 1, row=0, status="running")
     line = task_map(lived).lines[0]
     assert line.task is not None and (line.task.kind, line.task.counted) == ("learned", 24)
-    box = line.boxes[-1]
-    assert box is not None and box.share is None and box.shade is None
+    box = line.boxes[3]
+    assert box is not None and (box.share, box.shade, box.interval) == (None, None, None)
 
 
 def test_stages_with_other_datasets_have_other_tasks(lived: Run, play: Make, make_dataset: Make) -> None:
@@ -216,7 +221,12 @@ def test_forgotten_tasks_are_two_clicks_from_the_run(lived: Run, rita: User, cli
     assert 'href="?kind=forgotten"' in page
     forgotten = text_of(client, f"{base}tasks/?kind=forgotten")
     assert "What is 1 * 5?" in forgotten and "What is 0 * 5?" not in forgotten
-    assert re.search(rf'data-reward="0" href="{base}groups/7/1/"[^>]*><span class="visually-hidden">0%', forgotten)
+    words = "visit 3, step 7: 0 of 8 solved, 0% (0% to 32%)"
+    cell = rf'<a href="{base}groups/7/1/" title="{re.escape(words)}"><i data-reward="0"></i>'
+    assert re.search(rf'{cell}<span aria-hidden="true">0/8 <small>step 7<br>0%–32%<', forgotten)
+    assert [page.index(f"What is {row} * 5?") for row in (1, 2, 6)] == sorted(
+        page.index(f"What is {row} * 5?") for row in range(8) if row != 5
+    )[:3], "the page opens on what was lost, then on what was not learned"
     assert "row 2" in forgotten and "odd" in forgotten
     assert "8 of 8, at last 0 of 8 · 3 visits · p\u00a0&lt;\u00a00.0001" in forgotten
     assert (
@@ -253,11 +263,41 @@ def test_who_may_read_the_map(lived: Run, rita: User, charlie: User, client_for:
     assert (item["row"], item["kind"], item["first_solved"], item["last_solved"]) == (1, "forgotten", 1, 4)
     assert (item["visits"], item["first"], item["last"], item["p"]) == (3, [8, 8], [0, 8], pytest.approx(1 / 735471))
     assert set(found["by_chance"]) == {"forgotten", "learned"} and 0 < found["by_chance"]["forgotten"] < 0.1
-    assert item["cells"][-1] == {"column": 6, "solved": 0, "counted": 8, "share": 0.0, "step": 7, "group": 1}
+    assert item["cells"][-1] == {"column": 2, "solved": 0, "counted": 8, "share": 0.0, "step": 7, "group": 1}
+    assert found["columns"] == [{"first": visit, "last": visit} for visit in (1, 2, 3)]
     by_category = client_for(rita).get(api + "?by=category").json()["items"]
     assert [item["category"] for item in by_category] == ["even", "odd"] and by_category[0]["row"] is None
     assert client_for(rita).get(api + "?kind=odd").status_code == 422
     assert client_for(rita).get(f"/p/joust/runs/{make_run(kind='sft').pk}/tasks/").status_code == 404
+
+
+def test_many_visits_are_marks_without_text(trained: Make, play: Make, rita: User, client_for: Make) -> None:
+    run = trained()
+    for row, visits in ((0, 12), (1, 13)):
+        for step in range(1, 1 + visits):
+            play(run, step, row, 0, row=row, success=1.0)
+        page = text_of(client_for(rita), f"/p/joust/runs/{run.pk}/tasks/")
+        assert ("data-worded" in page) is (visits == 12)
+    assert (
+        f'href="/p/joust/runs/{run.pk}/groups/13/1/" title="visit 13, step 13: 1 of 1 solved, 100% (21% to 100%)"></a>'
+        in page
+    )
+
+
+def test_a_page_of_the_longest_map_stays_small(trained: Make, play: Make, rita: User, client_for: Make) -> None:
+    run = trained()
+    one = play(run, 1, 0, 0, row=0, success=0.0)
+    made = [
+        Rollout(
+            **{f.attname: getattr(one, f.attname) for f in one._meta.concrete_fields if f.attname != "id"}, id=uuid4()
+        )
+        for _ in range(40 * 61)
+    ]
+    for at, item in enumerate(made):
+        item.step, item.row, item.group = 100 + at // 40, at % 40, at % 40
+    Rollout.objects.bulk_create(made)
+    page = text_of(client_for(rita), f"/p/joust/runs/{run.pk}/tasks/")
+    assert page.count("<td>") == 40 * 31 and len(page.encode()) < 400_000
 
 
 def test_pages_take_as_many_queries_however_many_tasks(

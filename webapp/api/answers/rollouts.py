@@ -309,7 +309,7 @@ class GroupWhole(Answer):
 
 
 class Column(Answer):
-    """The steps of a column."""
+    """The visits of a column, counted from 1; of categories its steps."""
 
     first: int
     last: int
@@ -344,7 +344,7 @@ class MapLine(Answer):
 
 
 class TaskMap(Numbered[MapLine]):
-    """Tasks against steps."""
+    """Tasks against their visits, or categories against steps."""
 
     columns: list[Column]
     counts: dict[str, int] = Field(description="tasks by kind")

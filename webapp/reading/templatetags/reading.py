@@ -15,7 +15,7 @@ from django.utils.translation import ngettext
 from webapp.common.text import figure
 from webapp.common.ui import visible
 from webapp.people.teams.models import Project
-from webapp.reading.task_map import Box, Line
+from webapp.reading.task_map import Box, Line, TaskMap
 from webapp.runs.models import Run
 
 register = template.Library()
@@ -95,22 +95,61 @@ def entry(values: dict[str, Any], key: str) -> Any:
     return values.get(key, "")
 
 
+WORDED = 12
+"""With at most this many columns a cell has room for its counts and its step."""
+
+
 @register.simple_tag
-def map_cells(line: Line, project: Project, run: Run) -> SafeString:
-    """The cells of a line of the task map: a link to the newest group of its steps, and its share in words."""
+def map_cells(line: Line, found: TaskMap, project: Project, run: Run) -> SafeString:
+    """The cells of a line of the task map: a link to the newest group of each, with its counts, steps and interval in
+    words."""
     base = reverse("run-group", args=[project.slug, run.pk, 0, 0]).removesuffix("0/0/")
-    return format_html_join("", "{}", ((_box_cell(box, base),) for box in line.boxes))
+    worded = len(found.columns) <= WORDED
+    boxes = zip(line.boxes, found.columns, strict=True)
+    return format_html_join("", "{}", ((_box_cell(box, column, base, worded),) for box, column in boxes))
 
 
-def _box_cell(box: Box | None, base: str) -> SafeString:
+def _box_cell(box: Box | None, column: tuple[int, int], base: str, worded: bool) -> SafeString:
     if box is None:
         return SafeString("<td></td>")
-    words = _("no verdict") if box.share is None else f"{round(100 * box.share)}%"
     shade = SafeString("") if box.shade is None else format_html(' data-reward="{}"', box.shade)
-    inner = format_html('<span class="visually-hidden">{}</span>', words)
-    title = f"{words} ({box.solved}/{box.counted})"
-    if box.step is None:
+    title = f"{_cell_place(box, column)}: {_cell_words(box)}"
+    counts = f"{box.solved}/{box.counted}" if box.counted else "–"
+    if box.step is None or box.since is None:
+        inner = format_html('<span class="visually-hidden">{}</span>', title)
         return format_html('<td><i{} title="{}">{}</i></td>', shade, title, inner)
-    return format_html(
-        '<td><a{} href="{}{}/{}/" title="{}">{}</a></td>', shade, base, box.step, box.group, title, inner
+    address = f"{base}{box.step}/{box.group}/"
+    if not worded:
+        return format_html('<td><a{} href="{}" title="{}"></a></td>', shade, address, title)
+    steps = _("step %(n)s") % {"n": reach(box.since, box.step)}
+    within = "–".join(f"{round(100 * end)}%" for end in box.interval or ())
+    said = format_html(
+        '<i{}></i><span aria-hidden="true">{} <small>{}<br>{}</small></span>', shade, counts, steps, within
     )
+    return format_html('<td data-worded><a href="{}" title="{}">{}</a></td>', address, title, said)
+
+
+def reach(first: int, last: int) -> str:
+    """Steps or visits in a row."""
+    return str(first) if first == last else f"{first}–{last}"
+
+
+def _cell_place(box: Box, column: tuple[int, int]) -> str:
+    """Which visits and steps a cell is of; a category's columns are steps."""
+    if box.step is None or box.since is None:
+        return _("step %(n)s") % {"n": reach(*column)}
+    return _("visit %(visit)s, step %(step)s") % {"visit": reach(*column), "step": reach(box.since, box.step)}
+
+
+def _cell_words(box: Box) -> str:
+    """What a cell says: how many of how many solved it, and where the share lies."""
+    if box.share is None or box.interval is None:
+        return _("no verdict")
+    low, high = box.interval
+    return _("%(solved)s of %(counted)s solved, %(share)s (%(low)s to %(high)s)") % {
+        "solved": box.solved,
+        "counted": box.counted,
+        "share": f"{round(100 * box.share)}%",
+        "low": f"{round(100 * low)}%",
+        "high": f"{round(100 * high)}%",
+    }
