@@ -62,7 +62,7 @@ def test_why_did_these_fail_is_answered_in_two_clicks(
 ) -> None:
     page = front(locale)
     page.locator("#latest-runs").get_by_role("link", name=played.run.name).click()
-    page.get_by_role("link", name={"en-US": "Find rollouts", "zh-CN": "查找轨迹"}[locale]).click()
+    page.locator(".run-tabs").get_by_role("link", name={"en-US": "Rollouts", "zh-CN": "轨迹"}[locale]).click()
     causes = page.locator(".cause")
     expect(causes).to_have_count(3)
     said = [cause.locator(".cause-quotes a > :nth-child(2)").first.inner_text() for cause in causes.all()]

@@ -47,10 +47,10 @@ def test_a_verl_run_is_imported(
         assert page.locator("#run-stop, #run-pause, .watch-flight:visible, #no-points:visible").count() == 0
         _look(page, "curves")
         page.click('[data-tab="rollouts"]')
-        page.locator("#groups .rollout-card, #groups [data-rollout]").first.click(timeout=LIMIT_MS)
         page.locator("#transcript >> text=total_interaction_rounds").wait_for(timeout=LIMIT_MS)
         page.locator('#transcript [data-role="user"]').nth(1).wait_for(timeout=LIMIT_MS)
         _look(page, "rollouts")
+        page.go_back()
         page.click('[data-tab="config"]')
         page.locator("#panel-config >> text=step_15.jsonl").wait_for(timeout=LIMIT_MS)
         assert errors == []
@@ -91,8 +91,7 @@ def test_a_run_that_blew_up_shows_where(
         assert page.evaluate(GAPS) == [[20]]
         _look(page, "gap")
         page.click('[data-tab="rollouts"]')
-        page.locator("#groups .rollout-card, #groups [data-rollout]").first.click(timeout=LIMIT_MS)
-        page.locator("#transcript .said-apart >> text=They want a count.").wait_for(timeout=LIMIT_MS)
+        page.locator("#transcript [data-reasoning] >> text=They want a count.").wait_for(timeout=LIMIT_MS)
         _look(page, "reasoning")
         page.goto(f"/p/{project.slug}/rollouts/{Rollout.objects.get().pk}/")
         page.locator("[data-reasoning] >> text=They want a count.").wait_for()

@@ -10,6 +10,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from playwright.sync_api import Page, expect
 
+from tests.browser.test_run_page import ABORTED
 from tests.webapp.reading.inspector.conftest import Played, played  # noqa: F401 - a fixture
 from webapp.people.teams.models import User
 from webapp.reading.inspector.models import SavedView
@@ -29,9 +30,12 @@ def test_why_did_these_fail(
 ) -> None:
     page, problems = page_for(alice, viewport={"width": 1280, "height": 900}), list[Any]()
     page.on("pageerror", lambda error: problems.append(str(error)))
-    page.on("console", lambda line: problems.append(line.text) if line.type == "error" else None)
-    page.goto(f"/p/joust/runs/{played.run.pk}/?tab=rollouts")
-    page.get_by_role("link", name="Find rollouts").click()
+    page.on(
+        "console",
+        lambda line: problems.append(line.text) if line.type == "error" and line.text not in ABORTED else None,
+    )
+    page.goto(f"/p/joust/runs/{played.run.pk}/")
+    page.locator(".run-tabs").get_by_role("link", name="Rollouts").click()
     rows = page.locator(".found-row")
     expect(rows).to_have_count(8)
     page.check("input[name=outcome][value=failed]")
@@ -46,6 +50,7 @@ def test_why_did_these_fail(
     assert page.input_value("#inspector-q") == "9 * 5" and page.is_checked("input[value=failed]")
     page.get_by_role("link", name="Clear all").click()
     page.get_by_text("Distributions").click()
+    expect(page.locator("#pane-title")).to_contain_text("2.0.0")  # the first that did not solve its task
     page.locator(".histogram", has_text="Turns").locator("a").nth(2).click()
     expect(rows).to_have_count(1)
     assert asked(page) == {"turns_from": ["3"], "turns_to": ["3"]}
@@ -59,6 +64,7 @@ def test_why_did_these_fail(
     expect(page.get_by_text("Saved as “third turns”.")).to_be_visible()
     assert SavedView.objects.get().query == "turns_from=3&turns_to=3" and asked(page)["turns_to"] == ["3"]
     rows.first.click()
+    page.locator("#pane-page").click()
     expect(page.get_by_role("heading", name="Step 1, group 0, rollout 2")).to_be_visible()
     expect(page.locator("h1 .badge[data-state=failed]")).to_have_text("failed")
     assert problems == []
@@ -77,7 +83,7 @@ def test_from_a_run_one_click_shows_why_rollouts_failed_and_one_more_all_of_a_ca
     everything: str,
 ) -> None:
     page = page_for(alice, locale=locale)
-    page.goto(f"/p/joust/runs/{played.run.pk}/?tab=rollouts")
+    page.goto(f"/p/joust/runs/{played.run.pk}/")
     page.locator(f"a[href$='/runs/{played.run.pk}/rollouts/']").first.click()
     causes = page.locator(".cause")
     expect(causes).to_have_count(3)  # the answers of three, one cut off, one that its environment failed
@@ -138,6 +144,8 @@ def test_a_slider_of_steps_and_one_found_rollout_after_the_other(
     expect(page.locator(".found-row")).to_have_count(4)
     assert asked(page) == {"step_to": ["1"], "sort": ["turns"]}
     page.locator(".found-place").first.click()
+    expect(page.locator("#pane-title")).to_contain_text("1.0.0")
+    page.locator("#pane-page").click()
     names = []
     for key in ("n", "n", "p"):
         title = page.get_by_role("heading", level=1)
@@ -175,3 +183,82 @@ def test_several_tools_are_chosen_in_a_menu(
     page.check("input[name=outcome][value=failed]")
     expect(page.locator(".found-row")).to_have_count(2)
     assert asked(page) == {"tool": ["calculator", "python"], "outcome": ["failed"]}
+
+
+CONTAINED = """() => {
+    const pane = document.getElementById("found-pane"), row = document.querySelector(".found-row:has([aria-current])");
+    const [here, there] = [pane.getBoundingClientRect(), row.getBoundingClientRect()];
+    return {below: here.top >= there.bottom - 1, next: here.left >= there.right, wide: here.right <= innerWidth,
+        fits: document.documentElement.scrollWidth <= document.documentElement.clientWidth};
+}"""
+
+
+@pytest.mark.parametrize("locale", ["en-US", "zh-CN"])
+@pytest.mark.parametrize("width", [1440, 390])
+def test_the_transcript_is_open_on_the_first_failure_and_follows_the_keys(
+    page_for: Callable[..., Page],
+    played: Played,  # noqa: F811
+    alice: User,
+    locale: str,
+    width: int,
+) -> None:
+    page = page_for(alice, viewport={"width": width, "height": 900}, locale=locale)
+    page.goto(f"/p/joust/runs/{played.run.pk}/rollouts/?step_to=1&step_from=1")
+    title = page.locator("#pane-title")
+    expect(title).to_contain_text("1.0.1")
+    expect(page.locator("#transcript")).to_contain_text("I think that 9 * 5 is 54.")
+    places = page.evaluate(CONTAINED)
+    assert places == {"below": width == 390, "next": width != 390, "wide": True, "fits": True}
+    winner = page.locator(".winner-turn")
+    expect(winner).to_have_count(2)
+    expect(page.locator("#first-difference")).to_have_count(1)
+    page.locator("#found-pane [data-winner]").click()
+    expect(winner).to_have_count(0)
+    page.keyboard.press("ArrowDown")
+    expect(title).to_contain_text("1.0.2")
+    assert asked(page)["rollout"] == [str(played.rows["cut"].pk)]
+    expect(winner).to_have_count(0)  # it stays closed
+    page.locator("#found-pane [data-winner]").click()
+    expect(winner).to_have_count(2)
+    page.keyboard.press("ArrowUp")
+    expect(title).to_contain_text("1.0.1")
+    page.reload()
+    expect(title).to_contain_text("1.0.1")
+    page.locator(".found-members > a").first.click()
+    expect(title).to_contain_text("1.0.0")
+    assert asked(page)["rollout"] == [str(played.rows["right"].pk)] and page.evaluate(CONTAINED)["fits"]
+    if width == 390:
+        page.locator(".pane-close").click()
+        expect(title).to_be_hidden()
+        page.locator(".found-place").first.click()
+        expect(title).to_be_visible()
+
+
+def test_steps_are_gone_through_by_key_link_field_and_slider(
+    page_for: Callable[..., Page],
+    played: Played,  # noqa: F811
+    alice: User,
+) -> None:
+    page = page_for(alice, viewport={"width": 1440, "height": 900})
+    page.goto(f"/p/joust/runs/{played.run.pk}/?tab=rollouts&step=2&rollout={played.rows['half'].pk}")
+    expect(page.locator("#pane-title")).to_contain_text("2.0.0")
+    assert asked(page) == {"step_from": ["2"], "step_to": ["2"], "rollout": [str(played.rows["half"].pk)]}
+    page.keyboard.press("ArrowLeft")
+    expect(page.locator("#step-summary")).to_contain_text("2 failed")
+    expect(page.locator("#pane-title")).to_contain_text("1.0.1")
+    assert asked(page) == {"step_from": ["1"], "step_to": ["1"]}
+    assert (page.input_value("[name=step_from]"), page.input_value("[name=step_to]")) == ("1", "1")
+    page.check("input[name=outcome][value=failed]")
+    expect(page.locator(".found-row")).to_have_count(2)
+    assert asked(page) == {"step_from": ["1"], "step_to": ["1"], "outcome": ["failed"]}, "the form keeps the step"
+    page.fill("#step-input", "2")
+    page.press("#step-input", "Enter")
+    page.wait_for_url(re.compile("step_from=2&step_to=2"))
+    expect(page.locator(".found-row")).to_have_count(1)
+    page.locator("#step-scrub").fill("1")
+    page.wait_for_url(re.compile("step_from=1&step_to=1"))
+    page.locator("#step-follow").click()
+    page.wait_for_url(re.compile("newest=yes"))
+    assert page.input_value("#step-input") == "2"
+    page.get_by_role("link", name="All steps").click()
+    expect(page.locator(".found-row")).to_have_count(3)

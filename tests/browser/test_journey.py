@@ -145,9 +145,9 @@ class Journey:
         """A rollout's transcript grows while the run is going."""
         page = self.page
         page.click("[data-tab=rollouts]")
-        page.wait_for_selector("#groups button.rollout", timeout=LIMIT_MS)
-        page.locator("#groups button.rollout").first.click()
+        page.locator(".found-place").first.click(timeout=LIMIT_MS)
         wait_until(lambda: len(page.inner_text("#transcript")) > 20, "the transcript of a rollout")  # no eval under CSP
+        page.go_back()
         assert page.get_attribute("#run-state", "data-state") == "running"
 
     def _heard(self, message: Any) -> None:

@@ -41,7 +41,7 @@ def test_a_rollout_is_read_with_its_words_and_keys(run: Run, alice: User, page_f
     page.click("#reward tr[data-part=tool_necessity] button")
     assert page.locator("#words li").count() >= 1 and page.locator(".word-note:visible").count() >= 1
     page.click("#reward tr[data-part=task_success] button")
-    page.wait_for_selector("#words >> text=does not report which words")
+    page.wait_for_selector("#words >> text=environment's own verdict")
     assert page.locator(".word-note:visible").count() == 0
     page.click("#copy-json")
     page.wait_for_selector("#toasts .notice")
@@ -83,7 +83,7 @@ def test_forgotten_tasks_are_found_in_three_clicks_and_open_their_group(
     page.wait_for_url("**/groups/2/0/")
     assert page.locator("#first-difference").count() == 1
     page.goto(f"/p/joust/runs/{run.pk}/?tab=rollouts&step=2")
-    page.click(".group-head h2 a")
+    page.click(".found-group h2 a")
     page.wait_for_url("**/groups/2/0/")
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from django.urls import reverse
 from django.utils import timezone
+from playwright.sync_api import expect
 
 from envs.wire import Message, ToolCall
 from tests.training.doctor.planted import healthy
@@ -38,6 +39,7 @@ from webapp.runs.states import RunState
 
 __all__ = ["record", "running"]
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+ABORTED = {"htmx:afterRequest", "htmx:sendAbort"}  # htmx's words on a request that another one replaced
 HOSTILE = "<img src=x onerror=alert(1)>\u202eevil"
 
 
@@ -99,7 +101,12 @@ def tab(trainer: Trainer, page_for: Callable[..., Any], bob: User) -> Any:
     """Bob's tab on the run; its console must stay silent."""
     page = page_for(bob, viewport={"width": 1280, "height": 900})
     page.problems = []
-    page.on("console", lambda line: page.problems.append(line.text) if line.type in {"error", "warning"} else None)
+    page.on(
+        "console",
+        lambda line: (
+            page.problems.append(line.text) if line.type in {"error", "warning"} and line.text not in ABORTED else None
+        ),
+    )
     page.on("pageerror", lambda error: page.problems.append(str(error)))
     run = Run.objects.select_related("project").get(pk=trainer.lease.run_id)
     page.address = f"/p/{run.project.slug}/runs/{run.pk}/"
@@ -186,20 +193,26 @@ def test_reading_a_transcript_and_sending_its_address(tab: Any, trainer: Trainer
         ),
     )
     tab.click("[data-tab=rollouts]")
-    tab.click(".rollout >> nth=0")
+    _wait(tab, "#pane-title", "2.0.1")  # the first that failed
+    _wait(tab, "#transcript", "<img src=x")  # next to the one of its group that did not
+    tab.click(".found-place >> nth=0")
+    _wait(tab, "#pane-title", "2.0.0")
     _wait(tab, "#transcript", "<img src=x")
     assert tab.locator("#transcript img").count() == 0 and tab.locator("#transcript .hidden-char").count() == 1
-    _wait(tab, ".rollout-advantage", "+1.00")
+    _wait(tab, ".found-row", "+1.00")
     _wait(tab, ".parts-total", "1.00")
     address = tab.url
-    assert "step=2" in address and "rollout=" in address
+    assert "newest=yes" in address and "rollout=" in address
     tab.goto(address)
-    _wait(tab, "#reader-title", "2.0.0")
-    tab.click("#step-back")
-    _wait(tab, "#step-summary", "1 solved")
+    _wait(tab, "#pane-title", "2.0.0")
+    tab.keyboard.press("ArrowLeft")
+    expect(tab.locator("#step-input")).to_have_value("1")
+    expect(tab.locator("#step-summary")).to_contain_text("1 solved")
+    assert "step_from=1&step_to=1" in tab.url
     tab.go_back()
-    tab.click("#reader-page")
-    _wait(tab, "h1", "Step 2, group 0, rollout 0")
+    expect(tab.locator("#step-summary")).to_contain_text("1 failed")
+    tab.click("#pane-page")
+    _wait(tab, "h1", "Step 2, group 0, rollout")
     assert tab.problems == []
 
 
@@ -208,15 +221,17 @@ def test_a_step_whose_answer_was_lost_is_asked_for_again(
 ) -> None:
     lines: list[Any] = []
     lost: list[str] = []
+    came: list[str] = []
 
     def follow(line: Any) -> None:
         server = line.connect_to_server()
 
         def pass_on(frame: str) -> None:
-            if len(lines) == 1 and '"type": "step"' in frame.replace('":"', '": "'):
-                lost.append(frame)
-            else:
-                line.send(frame)
+            if '"type": "step"' in frame.replace('":"', '": "'):
+                (lost if len(lines) == 1 else came).append(frame)
+                if len(lines) == 1:
+                    return
+            line.send(frame)
 
         server.on_message(pass_on)
         lines.append(line)
@@ -224,17 +239,16 @@ def test_a_step_whose_answer_was_lost_is_asked_for_again(
     page = page_for(bob)
     page.route_web_socket("**/ws/**", follow)
     run = Run.objects.select_related("project").get(pk=trainer.lease.run_id)
-    page.goto(f"/p/{run.project.slug}/runs/{run.pk}/?tab=rollouts&step=1")
-    _wait(page, "#step-summary", "Loading")
+    page.goto(f"/p/{run.project.slug}/runs/{run.pk}/")
+    _wait(page, "#run-live", "live")
     page.wait_for_timeout(500)
-    assert lost and "Loading" in page.inner_text("#step-summary")
+    assert lost and not came
     lines[0].close()
-    _wait(page, "#step-summary", "1 solved")
-    page.fill("#step-input", "0")
-    page.press("#step-input", "Enter")
-    _wait(page, "#step-summary", "No rollouts in this step")  # and not that it still loads
-    page.goto(f"/p/{run.project.slug}/runs/{run.pk}/?tab=rollouts&step=1&rollout={run.pk}")  # an id of something else
-    _wait(page, "#transcript", "This step has no such rollout.")
+    for _ in range(100):
+        page.wait_for_timeout(100)
+        if came:
+            break
+    assert came
 
 
 def test_stopping_asks_first(tab: Any, trainer: Trainer) -> None:
@@ -338,15 +352,39 @@ def test_live_charts_show_the_same_steps(tab: Any, trainer: Trainer) -> None:
 def test_an_ended_run_offers_nothing_live(tab: Any, trainer: Trainer) -> None:
     """ "Follow live" was shown on runs that had ended, on a page that saw the end and on one opened later."""
     tab.click("[data-tab=rollouts]")
-    tab.wait_for_selector("#step-follow:visible")
+    tab.wait_for_selector("#step-following:visible")
     run_transition(trainer.lease.run_id, RunState.FAILED, lease=trainer.lease)
-    tab.wait_for_selector("#step-follow", state="hidden")
+    tab.wait_for_selector("#step-following", state="detached")
+    assert not tab.is_visible("#step-follow") and tab.locator("#found-list [hx-trigger]").count() == 0
+    tab.go_back()
     tab.click("[data-tab=log]")
     assert not tab.is_visible("#log-follow")
-    tab.reload()
-    assert not tab.is_visible("#log-follow")
     tab.click("[data-tab=rollouts]")
-    assert not tab.is_visible("#step-follow") and tab.problems == []
+    _wait(tab, "#step-follow", "Newest step")
+    assert tab.problems == []
+
+
+def test_the_list_follows_the_newest_step_and_the_transcript_its_turns(tab: Any, trainer: Trainer) -> None:
+    tab.click("[data-tab=rollouts]")
+    expect_rows = "count => document.querySelectorAll('.found-row').length === count"
+    tab.wait_for_function(expect_rows, arg=2)
+    _wait(tab, "#pane-title", "2.0.0")
+    _wait(tab, "#transcript", "waiting for the next turn")
+    said = Message(role="assistant", content="I look for shoes.")
+    trainer.say(TurnAdded(rollout="b", turn=1, messages=[said], tokens=9, seconds=0.4))
+    _wait(tab, "#transcript", "I look for shoes.")
+    trainer.say(_finish("c", 0.0))
+    expect(tab.locator("#step-summary")).to_contain_text("1 failed")
+    _wait(tab, "#pane-title", "2.0.0")  # what is read stays
+    trainer.say(_finish("b", 1.0), Metrics(step=2, values={"reward": 0.5}), *_begin("d", 3, 0))
+    tab.wait_for_function(expect_rows, arg=1)
+    _wait(tab, "#found-list", "Step 3, group 0")
+    _wait(tab, "#pane-title", "3.0.0")  # nothing was chosen, so the page chooses again
+    tab.click(".found-place")
+    trainer.say(_finish("d", 1.0), *_begin("e", 4, 0))
+    _wait(tab, "#found-list", "Step 4, group 0")
+    _wait(tab, "#pane-title", "3.0.0")
+    assert tab.problems == []
 
 
 def test_a_notice_about_the_pause_ends_with_it(tab: Any, trainer: Trainer) -> None:
@@ -372,32 +410,25 @@ STOPS = """() => [...document.querySelectorAll("#main :is(a[href], button, input
     .filter(node => node.tabIndex >= 0 && !node.disabled && node.checkVisibility())"""
 
 
-def test_all_cards_of_a_step_are_one_tab_stop(tab: Any, trainer: Trainer) -> None:
+def test_all_rows_of_a_step_are_one_tab_stop(tab: Any, trainer: Trainer) -> None:
     """26 stops came before the first card, and every card was one more: 64."""
-    trainer.say(*(event for number in range(2, 62) for event in _begin(f"r{number}", 2, number)))
+    trainer.say(*(event for number in range(2, 42) for event in _begin(f"r{number}", 2, number)))
     tab.click("[data-tab=rollouts]")
-    tab.wait_for_function("() => document.querySelectorAll('#groups .rollout').length === 62")
-    before = tab.evaluate(f"({STOPS})().findIndex(node => node.matches('.rollout'))")
-    cards = tab.evaluate(f"({STOPS})().filter(node => node.matches('.rollout')).length")
-    assert 0 < before <= 15 and cards == 1
-    tab.focus("#step-follow")
-    tab.keyboard.press("Tab")
-    assert tab.evaluate("document.activeElement.textContent") == "group 0", "its own page, before its cards"
-    tab.keyboard.press("Tab")
-    focused = "document.activeElement.querySelector('.rollout-index').textContent"
-    assert tab.evaluate(focused) == "0"
-    tab.keyboard.press("ArrowRight")
-    tab.keyboard.press("ArrowRight")
-    assert tab.evaluate(focused) == "2" and tab.input_value("#step-input") == "2", "the step stays"
+    tab.wait_for_function("() => document.querySelectorAll('.found-row').length === 42")
+    _wait(tab, "#pane-title", "2.0.0")
+    assert tab.evaluate(f"({STOPS})().filter(node => node.matches('.found-place, .found-members > a')).length") == 1
     tab.keyboard.press("ArrowDown")
-    left = "document.activeElement.getBoundingClientRect().left"
-    below = tab.evaluate(left)
+    tab.keyboard.press("ArrowDown")
+    _wait(tab, "#pane-title", "2.0.2")
+    assert tab.evaluate("document.activeElement.textContent.trim()") == "2"
+    assert tab.input_value("#step-input") == "2", "the step stays"
     tab.keyboard.press("ArrowUp")
-    assert tab.evaluate(focused) == "2" and tab.evaluate(left) == below, "up and down stay in the column"
+    _wait(tab, "#pane-title", "2.0.1")
+    tab.keyboard.press("k")
+    _wait(tab, "#pane-title", "2.0.0")
+    assert "rollout=" in tab.url
     tab.keyboard.press("Enter")
-    _wait(tab, "#reader-title", "2.0.2")
-    tab.keyboard.press("Tab")
-    assert not tab.evaluate("document.activeElement.matches('.rollout')")
+    _wait(tab, "h1", "Step 2, group 0, rollout 0")
     assert tab.problems == []
 
 
@@ -405,13 +436,15 @@ def test_a_chinese_page_names_failures_in_chinese(trainer: Trainer, page_for: Ca
     page = page_for(bob, locale="zh-CN")
     run = Run.objects.select_related("project").get(pk=trainer.lease.run_id)
     page.goto(f"/p/{run.project.slug}/runs/{run.pk}/?tab=rollouts")
-    _wait(page, "#run-live", "实时")
+    page.wait_for_selector("#step-following")
     timeout = ErrorInfo(code="environment_timeout", boundary=Boundary.ENVIRONMENT, message="No answer in 30 s.")
     trainer.say(RolloutFinished(rollout="b", status="excluded", error=timeout))
-    _wait(page, ".rollout-note", "等待环境应答超时")
-    page.click(".rollout >> nth=0")
-    _wait(page, "#transcript .notice", "等待环境应答超时")
-    assert "No answer in 30 s." in page.inner_text("#transcript .reported")
+    _wait(page, ".found-why", "等待环境应答超时")
+    page.click(".found-place >> nth=0")
+    _wait(page, "#found-pane .notice", "等待环境应答超时")
+    assert "No answer in 30 s." in page.inner_text("#found-pane .reported")
+    page.goto(f"/p/{run.project.slug}/runs/{run.pk}/")
+    _wait(page, "#run-live", "实时")
     error = ErrorInfo(code="too_many_failures", boundary=Boundary.ENVIRONMENT, message="9 of 10 failed.")
     run_transition(run.pk, RunState.FAILED, lease=trainer.lease, error=error)
     _wait(page, "#run-failure", "大多数轨迹因模型以外的原因失败")

@@ -84,7 +84,6 @@ class Seeing(Journey):
         """From the run to those that failed, and to one of them by its bar."""
         page, run = self.page, Run.objects.get(name="seen")
         page.click("[data-tab=rollouts]")
-        page.get_by_role("link", name="Find rollouts").click()
         failed = Rollout.objects.filter(run=run, outcome="failed").count()
         page.check("input[name=outcome][value=failed]")
         expect(page.locator(".found-row")).to_have_count(min(failed, 50))
@@ -107,6 +106,7 @@ class Seeing(Journey):
         """One of them: its turns, the words of a component, its tokens in colour."""
         page = self.page
         page.locator(".found-row .found-place").first.click()
+        page.click("#pane-page")
         page.wait_for_url(re.compile(r"/rollouts/[0-9a-f-]{36}/"))
         rollout = Rollout.objects.get(pk=page.url.split("/rollouts/")[1][:36])
         assert page.locator("section.turn").count() == Turn.objects.filter(rollout=rollout).count()

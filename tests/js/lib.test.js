@@ -15,7 +15,7 @@ import {
   score,
   visible,
 } from "../../static/js/lib/format.js";
-import { grouped, isPhantom, modelTurns, rewardSpan, stepCounts } from "../../static/js/lib/rollouts.js";
+import { modelTurns, rewardSpan } from "../../static/js/lib/rollouts.js";
 import { baselineShapes, markShapes, stageShapes } from "../../static/js/lib/shapes.js";
 import { decimate, flatRange, last, positive, smooth, sparkLines, valueAt } from "../../static/js/lib/series.js";
 import { wallClock } from "../../static/js/lib/timechart.js";
@@ -107,40 +107,12 @@ test("scales stay inside their steps", () => {
   assert.equal(advantageStep(0.3), 1);
 });
 
-test("a phantom group has different rewards and one known outcome", () => {
-  const of = (/** @type {[string, number | null][]} */ ...rows) =>
-    isPhantom(
-      rows.map(([outcome, reward]) => ({ outcome, reward })),
-      1e-6,
-    );
-  assert.equal(of(["failed", 0.1], ["failed", 0.3]), true);
-  assert.equal(of(["solved", 0.8], ["solved", 0.9]), true);
-  assert.equal(of(["failed", 0.1], ["solved", 0.9]), false);
-  assert.equal(of(["failed", 0.1], ["failed", 0.1]), false, "zero variance is something else");
-  assert.equal(of(["failed", 0.1], ["failed", 0.1 + 1e-7]), false, "for the trainer they are equal");
-  assert.equal(of(["partly", 0.1], ["partly", 0.3]), false, "they may have come differently far");
-  assert.equal(of(["no_verdict", 0.1], ["no_verdict", 0.3]), false);
-  assert.equal(of(["failed", 0.1], ["failed", 0.3], ["excluded", null]), true);
-  assert.equal(of(["failed", 0.1], ["failed", 0.3], ["in_flight", null]), false, "its group is not whole");
-  assert.equal(of(["failed", 0.1], ["excluded", null]), false);
-});
-
-test("rollouts are grouped and counted", () => {
+test("the span of rewards, and the turns of the model", () => {
   const rows = [
     { group: 0, status: "truncated", outcome: "failed", reward: 2 },
     { group: 0, status: "excluded", outcome: "excluded", reward: null },
     { group: 1, status: "running", outcome: "in_flight", reward: null },
   ];
-  assert.deepEqual(
-    grouped(rows).map((group) => group.rows.length),
-    [2, 1],
-  );
-  assert.deepEqual(stepCounts(rows, ["in_flight", "solved", "failed", "excluded"]), [
-    ["outcome.in_flight", 1],
-    ["outcome.failed", 1],
-    ["outcome.excluded", 1],
-    ["truncated", 1],
-  ]);
   assert.deepEqual(rewardSpan(rows), { low: 0, high: 2 });
   const turns = [
     { messages: [{ role: "user" }] },

@@ -3,13 +3,11 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { readView, writeView } from "../../static/js/lib/view.js";
 
-const TABS = ["curves", "rollouts", "log"];
+const TABS = ["curves", "config", "log"];
 
 test("the view survives its address, and nonsense in it is dropped", () => {
   const view = {
-    tab: "rollouts",
-    step: 42,
-    rollout: "0b2f6f62-0000-4000-8000-0123456789ab",
+    tab: "config",
     smooth: 0.6,
     log: true,
     still: true,
@@ -20,14 +18,9 @@ test("the view survives its address, and nonsense in it is dropped", () => {
     add: ["env/latency_p95", "a b"],
   };
   assert.deepEqual(readView(writeView(view), TABS), view);
-  const bad = readView(
-    "?tab=x&step=-1&rollout=<script>&smooth=7&x=loss&with=0b2f.1&with=0b2f6f62-0000-4000-8000-0123456789ab.8",
-    TABS,
-  );
+  const bad = readView("?tab=x&smooth=7&x=loss&with=0b2f.1&with=0b2f6f62-0000-4000-8000-0123456789ab.8", TABS);
   assert.deepEqual(bad, {
     tab: "curves",
-    step: null,
-    rollout: null,
     smooth: 0,
     log: false,
     still: false,

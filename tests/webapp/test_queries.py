@@ -90,7 +90,7 @@ def test_a_run_takes_few_queries_in_every_state(
     Run.objects.filter(pk=run.pk).update(state=state, archived_at=None, error=error)
     for point in Checkpoint.objects.filter(run=run):
         point.folder.mkdir(parents=True, exist_ok=True)
-    for tab in ("", "?tab=rollouts", "?tab=log"):
+    for tab in ("", "rollouts/?newest=yes", "?tab=log"):
         assert queries_of(client, f"/p/{project.slug}/runs/{run.pk}/{tab}") <= MOST_QUERIES, tab
 
 

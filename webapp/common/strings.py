@@ -201,9 +201,6 @@ def _rollout_strings() -> dict[str, str]:
         "group_mean": _("mean {mean}, spread {std}"),
         "zero_variance": _("all rewards equal: no learning signal"),
         "phantom": _("phantom: outcomes equal, rewards not"),
-        "rollout_label": _(
-            "Step {step}, group {group}, rollout {index}: {status}, reward {reward}, advantage {advantage}"
-        ),
         "one_turn": _("1 turn"),
         "turns": _("{n} turns"),
         "turn": _("turn {n}"),
@@ -218,8 +215,6 @@ def _rollout_strings() -> dict[str, str]:
         "missing_part": _("could not be computed; not counted as 0"),
         "excluded_because": _("Excluded from its group's baseline: {message}"),
         "waiting_turn": _("waiting for the next turn"),
-        "no_rollouts": _("No rollouts in this step yet."),
-        "no_rollout": _("This step has no such rollout."),
         "flight.waiting": _("waiting to begin"),
         "flight.begins": _("waits for its environment to begin"),
         "flight.writes": _("the model writes"),
@@ -233,9 +228,7 @@ def _rollout_strings() -> dict[str, str]:
         "step_number": _("step {n}"),
         "flight_more": _("and {n} more"),
         "loading": _("Loading…"),
-        "choose_rollout": _("Choose a rollout to read it."),
         "copy_link": _("Copy link"),
-        "open_page": _("Open as page"),
         "empty_message": _("(empty)"),
         "reasoning": _("reasoning"),
         "refusal": _("refusal"),

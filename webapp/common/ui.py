@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable
 from datetime import datetime
 from typing import Any
+from uuid import uuid4
 
 from django import template
 from django.forms.renderers import DjangoTemplates
@@ -22,6 +23,7 @@ from django.utils.translation import gettext as _
 
 from webapp.common.static_files import imported_by
 from webapp.common.strings import strings_for
+from webapp.common.terms import TERMS
 from webapp.common.text import NOTHING, code_marks, duration, figure, percent
 
 # Template tags of the interface: styles and scripts, icons, figures, times and sparklines.
@@ -59,6 +61,22 @@ def icon(name: str) -> SafeString:
         '<svg class="icon" aria-hidden="true" focusable="false"><use href="{}#{}"></use></svg>',
         static("img/icons.svg"),
         name,
+    )
+
+
+@register.simple_tag
+def term(name: str) -> SafeString:
+    """A button with a question mark that opens the explanation of a word of the field; the browser does it without a
+    script, also by keyboard, and Escape closes it."""
+    word, text = TERMS[name]
+    place = f"term-{uuid4().hex[:8]}"
+    return format_html(
+        '<button type="button" class="term" popovertarget="{}" aria-label="{}">?</button>'
+        '<span class="term-text" id="{}" popover>{}</span>',
+        place,
+        _("What does “%(word)s” mean?") % {"word": word},
+        place,
+        text,
     )
 
 

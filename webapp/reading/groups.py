@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
+from django.db.models import F
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
@@ -16,10 +17,11 @@ from training.config import JobConfig, RewardComponent
 from training.plain import number_in
 from training.rewards.combining import Split, reward_std, split_batch, split_group, terms_of
 from webapp.common.text import figure
+from webapp.common.words import Outcome
 from webapp.datasets.models import Dataset
 from webapp.datasets.rows import Expected, expected_of, row_of
 from webapp.reading.parts import config_for, spec_of, weighed_at
-from webapp.reading.turns import Message, message_of
+from webapp.reading.turns import Message, TurnPage, message_of
 from webapp.runs.config import component_curves, component_titles, config_of, of_step
 from webapp.runs.models import Run
 from webapp.runs.rollouts.figures import judge_functions, signal_of
@@ -379,10 +381,18 @@ def expected_answers(rollouts: Sequence[Played]) -> dict[UUID, str]:
         key = id(dataset), id(config), item.row
         if key not in texts:
             answers = expected_of(row_of(dataset, item.row + 1) or {}, spec_of(item.run, config))
-            texts[key] = answers[0].text if answers else ""
+            texts[key] = _plain_answer(answers[0]) if answers else ""
         if texts[key]:
             found[item.pk] = texts[key]
     return found
+
+
+def _plain_answer(answer: Expected) -> str:
+    """The answer's text; of an object that says which words an answer must hold, as tasks of our tools do, these."""
+    held = answer.value.get("contains") if isinstance(answer.value, dict) else None
+    if isinstance(held, list) and held and all(isinstance(word, str) for word in held):
+        return ", ".join(held)
+    return answer.text
 
 
 CourseKey = tuple[int, int, str, bool]
@@ -490,6 +500,38 @@ def beside(shown: Sequence[Member], first: int) -> Sides:
     more = Turn.objects.filter(rollout__in=ids, number__gte=first + ROWS).exists()
     before = max(0, first - ROWS) if first else None
     return Sides(list(shown), rows, first, before, first + ROWS if more else None, differs)
+
+
+class Winner(NamedTuple):
+    """A rollout of the same group that solved the task, next to one that did not: its messages by the number of their
+    turn, its turns after the other's last one, and the first turn in which they differ."""
+
+    rollout: Rollout
+    turns: dict[int, list[Message]]
+    rest: list[list[Message]]
+    differs: int | None
+
+
+def winner_of(rollout: Rollout) -> Rollout | None:
+    """The best rollout of its group that solved the task; ``None`` where it did so itself, or none did."""
+    if rollout.outcome not in (Outcome.FAILED, Outcome.PARTLY):
+        return None
+    names = ("run_id", "attempt", "step", "group", "held_out")
+    rows = Rollout.objects.filter(**{name: getattr(rollout, name) for name in names}, outcome=Outcome.SOLVED)
+    return rows.order_by(F("reward").desc(nulls_last=True), "index").first()
+
+
+def beside_winner(rollout: Rollout, winner: Rollout, shown: TurnPage) -> Winner:
+    """The winner's turns next to those that a page shows."""
+    last = max((turn.number for turn in shown.turns), default=shown.first - 1)
+    end = last + 1 if shown.after is not None else last + 1 + ROWS
+    found = _turn_messages([winner.pk], shown.first, end)
+    drawn = {
+        number: [message_of(raw, at, TEXT_CHARS) for at, raw in enumerate(messages)]
+        for (_pk, number), messages in sorted(found.items(), key=lambda item: item[0][1])
+    }
+    rest = [messages for number, messages in drawn.items() if number > last]
+    return Winner(winner, drawn, rest, _first_difference([rollout.pk, winner.pk]))
 
 
 def _turn_messages(ids: Sequence[UUID], first: int, end: int) -> dict[tuple[UUID, int], list[dict[str, Any]]]:

@@ -14,7 +14,7 @@ from django.utils.translation import gettext as _
 
 from training.config import JobConfig, RewardComponent
 from training.errors import CannotContinue
-from training.rewards.base import Episode, Span
+from training.rewards.base import ENVIRONMENT, Episode, Span
 from training.rewards.lab import asks_others
 from training.rewards.scorer.wire import Asked, Said
 from training.rewards.scoring import COMPONENTS
@@ -24,6 +24,7 @@ from webapp.common.text import in_words
 from webapp.people.teams.access import project_for
 from webapp.people.teams.models import Project, Role, User
 from webapp.reading.groups import task_row
+from webapp.reading.inspector.causes import cause_and_answer, cause_title
 from webapp.reading.parts import Part, config_for, parts_of, spec_of
 from webapp.rewards.scorers import scorers
 from webapp.runs.rollouts.models import Rollout, RolloutStatus, Turn
@@ -162,6 +163,7 @@ WORDS_LIMIT_S = 3.0
 MAX_TURNS = 4_000
 MAX_BYTES = 4 << 20
 MAX_SPANS = 200
+EXPECTED_MAX = 200
 
 
 class PartWords(NamedTuple):
@@ -187,7 +189,18 @@ def words_of(rollout: Rollout, user: User) -> list[PartWords]:
     episode = episode_of(rollout, turns, found.row if found else {})
     chosen = {item.name: item for item in components}
     places = [turn.number for turn in turns for _message in turn.messages]
-    return _ask_components(parts, chosen, episode, places, user)
+    return _ask_components(rollout, parts, chosen, episode, places, user)
+
+
+def verdict_reason(rollout: Rollout) -> str:
+    """Why the environment gave its verdict, as far as that is recorded."""
+    cause, expected = cause_and_answer(rollout)
+    if not cause:
+        return _("The environment's own verdict.")
+    said = _("The environment's own verdict. %(cause)s.") % {"cause": cause_title(cause)}
+    if expected:
+        said += " " + _("Expected: %(answer)s") % {"answer": expected[:EXPECTED_MAX]}
+    return said
 
 
 def _refusal_reason(rollout: Rollout) -> str:
@@ -204,9 +217,14 @@ def _refusal_reason(rollout: Rollout) -> str:
 
 
 def _ask_components(
-    parts: list[Part], chosen: dict[str, RewardComponent], episode: Episode, places: list[int], user: User
+    rollout: Rollout,
+    parts: list[Part],
+    chosen: dict[str, RewardComponent],
+    episode: Episode,
+    places: list[int],
+    user: User,
 ) -> list[PartWords]:
-    reasons = {part.name: _skip_reason(chosen.get(part.name)) for part in parts}
+    reasons = {part.name: _skip_reason(rollout, chosen.get(part.name)) for part in parts}
     components = [chosen[name] for name, reason in reasons.items() if not reason]
     by_name: dict[str, Said] = {}
     if components:
@@ -217,10 +235,12 @@ def _ask_components(
     return [PartWords(part, answer.spans, in_words(answer.why), places) for part, answer in found]
 
 
-def _skip_reason(item: RewardComponent | None) -> str:
+def _skip_reason(rollout: Rollout, item: RewardComponent | None) -> str:
     """Why a component is not asked; empty where it is."""
     if item is None:
         return _("The run's config does not have this component.")
+    if item.registered == ENVIRONMENT:
+        return verdict_reason(rollout)
     known = COMPONENTS.get(item.registered)
     if known is None:
         return _("This component is not known here (any more).")

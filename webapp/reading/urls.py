@@ -9,6 +9,7 @@ from webapp.reading import views
 urlpatterns: list[URLPattern] = [
     path("<uuid:pk>/", views.rollout_detail, name="rollout-detail"),
     path("<uuid:pk>/turns/", views.rollout_turns, name="rollout-turns"),
+    path("<uuid:pk>/pane/", views.rollout_pane, name="rollout-pane"),
     path("<uuid:pk>/found/", views.rollout_found, name="rollout-found"),
     path("<uuid:pk>/end/", views.rollout_end, name="rollout-end"),
     path("<uuid:pk>/fail/", views.rollout_fail, name="rollout-fail"),

@@ -10,6 +10,7 @@ from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.core.exceptions import ValidationError
 from django.core.paginator import Paginator
+from django.db.models import Max
 from django.http import Http404, HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import redirect, render
 from django.urls import reverse
@@ -30,13 +31,16 @@ from webapp.reading.groups import (
     MOST_COLUMNS,
     Group,
     beside,
+    beside_winner,
     chosen_of,
     group_of,
     group_rollouts,
     spark_of,
     stack_of,
     task_row,
+    winner_of,
 )
+from webapp.reading.inspector.causes import cause_and_answer, cause_title
 from webapp.reading.inspector.filters import Filters, address_of, carried, filters_of, project_scope, run_scope
 from webapp.reading.inspector.finding import View
 from webapp.reading.inspector.saving import case_of
@@ -222,14 +226,19 @@ def _transcript_context(request: HttpRequest, project: Project, rollout: Rollout
     """The context of the turns' fragment."""
     whole = request.GET.get("whole") == "1"
     view = request.GET.get("view", "")
+    part = turn_page(rollout, _parse_turn(request.GET.get("first")), whole=whole)
+    best = winner_of(rollout) if view not in VIEWS[1:] and not whole else None
+    shown = best is not None and request.GET.get("winner") != "no"
     return {
+        "loser": best is not None,
+        "winner": beside_winner(rollout, best, part) if best is not None and shown else None,
         "project": project,
         "rollout": rollout,
         "imported": rollout.run.imported_from,
         "rewindable": can_edit(project) and _was_played(rollout),
         "whole": whole,
         "shown": view if view in VIEWS else VIEWS[0],
-        "part": turn_page(rollout, _parse_turn(request.GET.get("first")), whole=whole),
+        "part": part,
     }
 
 
@@ -282,6 +291,31 @@ def rollout_found(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     context = {"project": project, "rollout": rollout, "found": found, "before": before, "after": after, "asked": True}
     shown = request.GET.get("view")
     return render(request, "reading/_found.html", context | {"shown": shown if shown in VIEWS else VIEWS[0]})
+
+
+@login_required
+@require_GET
+def rollout_pane(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
+    """One rollout as the list shows it next to its rows: why it failed, its turns next to the winner's, its reward. Of
+    one in flight 204 while nothing is newer than ``since``."""
+    project, rollout = own_rollout(request, slug, pk)
+    newest = Turn.objects.filter(rollout=rollout).aggregate(newest=Max("seq"))["newest"] or 0
+    seq = max(rollout.seq, newest)
+    if (since := number_in(request.GET.get("since", ""), 18)) is not None and seq <= since:
+        return HttpResponse(status=204)
+    cause, expected = cause_and_answer(rollout)
+    found = found_of(request, project, rollout)
+    context = _transcript_context(request, project, rollout) | {
+        "run": rollout.run,
+        "seq": seq,
+        "why": cause_title(cause) if cause else "",
+        "expected": expected,
+        "page_url": reverse("rollout-detail", args=[project.slug, rollout.pk]) + (found.carried if found else ""),
+        "view": in_shape(answers.Rollout, rollout),
+        "failure": failure(rollout.error),
+        "parts": parts_of(rollout, spec_of(rollout.run, config_for(rollout))),
+    }
+    return render(request, "reading/_pane.html", context)
 
 
 @login_required

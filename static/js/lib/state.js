@@ -198,14 +198,12 @@ function insert(rows, row, keyOf) {
 }
 
 /**
- * Free the rollouts of old steps, keeping the newest few, those in flight, and `wanted`.
+ * Free the rollouts of old steps, keeping the newest few.
  * @param {State} state
- * @param {number | null} wanted
  */
-export function trim(state, wanted) {
+export function trim(state) {
   const steps = Array.from(state.steps.keys()).sort((a, b) => b - a);
   for (const step of steps.slice(STEPS_KEPT)) {
-    if (step === wanted) continue;
     forget(state, step, /** @type {Set<string>} */ (state.steps.get(step)));
     state.steps.delete(step);
     state.whole.delete(step);

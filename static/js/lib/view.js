@@ -1,7 +1,7 @@
 // @ts-check
 /** The reader's view, kept in the address so that it can be sent to someone. Pure. */
 
-/** @typedef {{tab: string, step: number | null, rollout: string | null, smooth: number, log: boolean, still: boolean, stack: boolean, behind: boolean, x: string, beside: {id: string, number: number}[], add: string[]}} View */
+/** @typedef {{tab: string, smooth: number, log: boolean, still: boolean, stack: boolean, behind: boolean, x: string, beside: {id: string, number: number}[], add: string[]}} View */
 
 import { AXES } from "./axis.js";
 
@@ -15,7 +15,6 @@ const OTHER_RUN = /^([0-9a-f-]{36})\.([1-7])$/i; // a run and the number of its 
  */
 export function readView(search, tabs, tab = "curves") {
   const query = new URLSearchParams(search);
-  const step = query.get("step");
   const smooth = Number(query.get("smooth"));
   const asked = query.get("tab") || "";
   const axis = query.get("x") || "step";
@@ -28,8 +27,6 @@ export function readView(search, tabs, tab = "curves") {
   }
   return {
     tab: tabs.includes(asked) ? asked : tab,
-    step: step !== null && /^\d{1,9}$/.test(step) ? Number(step) : null,
-    rollout: /^[0-9a-f-]{36}$/i.test(query.get("rollout") || "") ? query.get("rollout") : null,
     smooth: smooth > 0 && smooth < 1 ? smooth : 0,
     log: query.get("log") === "1",
     still: query.get("still") === "1",
@@ -51,8 +48,6 @@ export function readView(search, tabs, tab = "curves") {
 export function writeView(view) {
   const query = new URLSearchParams();
   if (view.tab !== "curves") query.set("tab", view.tab);
-  if (view.step !== null) query.set("step", String(view.step));
-  if (view.rollout !== null) query.set("rollout", view.rollout);
   if (view.smooth) query.set("smooth", String(view.smooth));
   if (view.log) query.set("log", "1");
   if (!view.stack) query.set("lines", "1");

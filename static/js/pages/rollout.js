@@ -7,6 +7,7 @@ import { figure, plain } from "../lib/format.js";
 import { BUSY, actionOf } from "../lib/keys.js";
 import { isWhole, notesOf } from "../lib/lab-text.js";
 import { mark } from "../lib/marked.js";
+import { drawReasons } from "./rollout_reasons.js";
 
 /** @typedef {Record<string, any>} Row */
 
@@ -125,6 +126,7 @@ async function words() {
     cell.append(button);
   }
   explain();
+  drawReasons($("reward"), parts);
   annotate($("transcript"));
 }
 

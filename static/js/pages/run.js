@@ -11,7 +11,6 @@ import { Saying, saidOf } from "../lib/saying.js";
 import { applyFrame, currentStep, emptyState, rolloutsOf, trim } from "../lib/state.js";
 import { readView, writeView } from "../lib/view.js";
 import { CurvePanel } from "./run_curves.js";
-import { RolloutPanel } from "./run_rollouts.js";
 
 const OUTPUT_EVERY_MS = 5000;
 const page = data("run-data");
@@ -23,6 +22,8 @@ let dirty = new Set();
 let skewMs = 0;
 /** @type {number | null} */
 let stepSeen = null;
+let reopened = false;
+let asked = -1; // the step whose rollouts and turns were asked for
 
 const curves = new CurvePanel({
   page,
@@ -38,9 +39,6 @@ const curves = new CurvePanel({
   onStep: openStep,
   send: (frame) => live.send(frame),
 });
-const reader = page.tabs.includes("rollouts")
-  ? new RolloutPanel({ state, view, page, onView: keepView, send: (frame) => live.send(frame) })
-  : null;
 const flight = maybe("flight")
   ? new FlightGrid(
       {
@@ -78,14 +76,17 @@ const live = new Live({
     if (frame.now) skewMs = Date.parse(frame.now) - Date.now();
     for (const part of applyFrame(state, frame)) dirty.add(part);
     if (frame.type !== "snapshot" && hasEvaluation(frame)) document.dispatchEvent(new Event("tiltyard:evaluated"));
-    if (frame.type === "snapshot" || frame.type === "step") reader?.heard(frame);
+    if (frame.type === "snapshot" || (frame.type === "step" && frame.step === asked)) asked = -1;
     if (frame.type === "snapshot") begin(frame);
+    else if (reopened) askStep(currentStep(state));
+    reopened = false;
     draw();
   },
   onStatus: (status, silentMs) => drawLive(status, silentMs, terminal.has(state.run?.state)),
   onLine: () => {
     curves.forget();
-    reader?.forget();
+    asked = -1; // what was asked for on the line before may be asked for again
+    reopened = true;
     for (const part of ["points", "rollouts"]) dirty.add(part); // its first frame draws them, and they ask again
   },
 });
@@ -106,7 +107,16 @@ function hasEvaluation(frame) {
 function begin(frame) {
   curves.forget();
   const flying = rolloutsOf(state, frame.step).some((row) => row.status === "running");
-  if (flying || frame.more?.rollouts) reader?.ask(frame.step);
+  if (flying || frame.more?.rollouts) askStep(frame.step);
+}
+
+/**
+ * Ask the server for a step that is not known in full.
+ * @param {number | null} step
+ */
+function askStep(step) {
+  if (!flight || step === null || state.run === null || state.whole.has(step) || asked === step) return;
+  if (live.send({ type: "step", step })) asked = step;
 }
 
 const draw = batched(() => {
@@ -129,14 +139,12 @@ const draw = batched(() => {
     if (view.tab === "curves") curves.draw();
   }
   if (["run", "rollouts", "turns", "events", "snapshot"].some((part) => parts.has(part))) drawFlying();
-  if (reader && view.tab === "rollouts" && ["rollouts", "turns", "groups", "snapshot"].some((part) => parts.has(part)))
-    reader.draw();
   if (parts.has("events")) {
     log.update(state.events);
     drawEvents($("events"), state.events);
   }
   if (parts.has("checkpoints")) drawRollBacks();
-  if (state.steps.size > 12) trim(state, view.step);
+  if (state.steps.size > 12) trim(state);
 }, 40);
 
 /** The button that makes a child is the server's, and there while a child can be made. */
@@ -186,8 +194,7 @@ function showTab(tab) {
   if (tab === "curves") {
     curves.draw();
     drawFlying();
-  } else if (tab === "rollouts") reader?.draw();
-  else if (tab === "log") {
+  } else if (tab === "log") {
     log.scroll();
     lookAtOutput();
   }
@@ -201,11 +208,7 @@ function lookAtOutput() {
 
 /** @param {number} step */
 function openStep(step) {
-  if (!reader) return;
-  view.step = step;
-  view.rollout = null;
-  showTab("rollouts");
-  keepView(true);
+  if (page.urls.rollouts) location.href = `${page.urls.rollouts}?step_from=${step}&step_to=${step}`;
 }
 
 document.addEventListener("click", (event) => {
@@ -213,21 +216,13 @@ document.addEventListener("click", (event) => {
   const tab =
     target.closest("[data-tab]")?.getAttribute("data-tab") ||
     target.closest("[data-tab-link]")?.getAttribute("data-tab-link");
-  if (tab && !event.metaKey && !event.ctrlKey) {
+  if (tab && page.tabs.includes(tab) && !event.metaKey && !event.ctrlKey) {
     event.preventDefault();
     showTab(tab);
     keepView(true);
   }
   const order = target.closest("[data-order]");
   if (order) askOrder(order);
-  const link = target.closest("#flight-card a[href^='?']");
-  if (link && reader && !event.metaKey && !event.ctrlKey) {
-    event.preventDefault();
-    const { step, rollout } = readView(/** @type {HTMLAnchorElement} */ (link).search, page.tabs);
-    Object.assign(view, { step, rollout });
-    showTab("rollouts");
-    keepView(true);
-  }
 });
 window.addEventListener("popstate", () => {
   Object.assign(view, readView(location.search, page.tabs));

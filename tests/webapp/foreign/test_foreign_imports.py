@@ -155,7 +155,7 @@ def test_a_table_alone_has_no_empty_boxes(project: Project, bob: User, client_fo
     payloads = " ".join(str(event.payload) for event in item.run.events.all())
     assert "no end" not in payloads and "final model" not in payloads
     page = client_for(bob).get(reverse("run-detail", args=[project.slug, item.run.pk]) + "?tab=rollouts")
-    assert 'id="panel-rollouts"' not in page.content.decode() and 'id="ended-reward"' in page.content.decode()
+    assert 'data-tab="rollouts"' not in page.content.decode() and 'id="ended-reward"' in page.content.decode()
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 from uuid import UUID
 
-from django.db import connection
 from django.db.models import Case, F, QuerySet, TextField, Value, When
 from django.db.models.expressions import RawSQL
 from django.db.models.fields.json import KeyTextTransform
@@ -31,6 +30,7 @@ from webapp.runs.rollouts.said import array_of, last_words
 
 NOT_SOLVED = (Outcome.FAILED, Outcome.PARTLY, Outcome.EXCLUDED)
 ANSWER = "answer"
+UNKNOWN = f"{ANSWER}:{AnswerKind.UNKNOWN}"
 TEXT = TextField()
 TITLES: dict[str, str | Promise] = {
     "cut": gettext_lazy("Cut off before the end"),
@@ -42,7 +42,7 @@ TITLES: dict[str, str | Promise] = {
     f"{ANSWER}:{AnswerKind.OTHER_NUMBER}": gettext_lazy("Another number than expected"),
     f"{ANSWER}:{AnswerKind.OTHER_WORDS}": gettext_lazy("Other words than expected"),
     f"{ANSWER}:{AnswerKind.HELD}": gettext_lazy("The last words hold the expected answer, and it counts as not solved"),
-    f"{ANSWER}:{AnswerKind.UNKNOWN}": gettext_lazy("No cause is recorded"),
+    UNKNOWN: gettext_lazy("No cause is recorded"),
 }
 # The environment's own reasons: parts that name an error, else parts that earned nothing.
 NAMED, ZERO = "named", "zero"
@@ -78,11 +78,9 @@ WHERE played.calls > 0
 LOOKED_AT = 1_000  # rollouts of a run
 
 
-def runs_with_calls(runs: Sequence[Run]) -> list[UUID]:
+def runs_with_calls(runs: Sequence[Run]) -> RawSQL:
     """The runs whose rollouts call tools, as far as the first thousand tell: in others no call is no failure."""
-    with connection.cursor() as cursor:
-        cursor.execute(CALLERS, [[run.pk for run in runs], LOOKED_AT])
-        return [pk for (pk,) in cursor.fetchall()]
+    return RawSQL(CALLERS, [[run.pk for run in runs], LOOKED_AT])  # noqa: S611
 
 
 def cause_of(runs: Sequence[Run]) -> Case:
@@ -117,6 +115,23 @@ def answer_causes(rollouts: Sequence[Played]) -> dict[UUID, str]:
     words, expected = last_words([item.pk for item in rollouts]), expected_answers(rollouts)
     kinds = {item.pk: answer_kind(words.get(item.pk, ""), expected.get(item.pk, "")) for item in rollouts}
     return {pk: f"{ANSWER}:{kind}" for pk, kind in kinds.items()}
+
+
+def of_failed(runs: Sequence[Run]) -> Case:
+    """``cause_of`` for lists that hold others too: null of those that solved their task or have no verdict."""
+    return Case(When(outcome__in=NOT_SOLVED, then=cause_of(runs)), output_field=TEXT)
+
+
+def whole_cause(cause: str | None, words: str, expected: str) -> str:
+    """A cause of ``of_failed`` with the kind of answer where only the rollout's words tell; empty without one."""
+    return f"{ANSWER}:{answer_kind(words, expected)}" if cause == ANSWER else cause or ""
+
+
+def cause_and_answer(rollout: Rollout) -> tuple[str, str]:
+    """Why one rollout did not solve its task, and the answer that its task expects; either may be empty."""
+    words, expected = (found.get(rollout.pk, "") for found in (last_words([rollout.pk]), expected_answers([rollout])))
+    cause = Rollout.objects.filter(pk=rollout.pk).values_list(of_failed([rollout.run])).get()[0]
+    return whole_cause(cause, words, expected), expected
 
 
 def ids_in(array: str) -> RawSQL:

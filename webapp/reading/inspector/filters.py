@@ -127,6 +127,12 @@ CHOICES: dict[str, Choice] = {
         Choice("stage", gettext_lazy("Stage"), gettext_lazy("The stage of the run that played it.")),
         Choice("run", gettext_lazy("Run"), gettext_lazy("Within a project: the ids of the runs to search."), True),
         Choice(
+            "newest",
+            gettext_lazy("Newest step"),
+            gettext_lazy("Only the newest step that was played, of each run."),
+            values=("yes",),
+        ),
+        Choice(
             "lost",
             gettext_lazy("Lost steps"),
             gettext_lazy("Also rollouts of steps that a later attempt played again."),
@@ -328,7 +334,7 @@ def run_scope(project: Project, run: Run) -> Scope:
 
 def project_scope(project: Project, chosen: Sequence[str]) -> Scope:
     """The chosen runs of a project, at most ``MOST_RUNS``; without any its newest ones that played rollouts."""
-    ids = [pk for pk in map(_parse_uuid, chosen) if pk is not None]
+    ids = [pk for pk in map(parse_uuid, chosen) if pk is not None]
     if chosen:
         return Scope(project, list(Run.objects.filter(project=project, pk__in=ids)[:MOST_RUNS]))
     return Scope(project, list(played_runs(project)[:MOST_RUNS]))
@@ -340,7 +346,8 @@ def played_runs(project: Project) -> QuerySet[Run]:
     return runs.filter(Exists(Rollout.objects.filter(run=OuterRef("pk"))))
 
 
-def _parse_uuid(text: str) -> UUID | None:
+def parse_uuid(text: str) -> UUID | None:
+    """The id that a text is; ``None`` of another text."""
     try:
         return UUID(text)
     except ValueError:

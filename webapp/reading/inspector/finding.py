@@ -15,7 +15,7 @@ from uuid import UUID
 import numpy as np
 from django.core.exceptions import EmptyResultSet
 from django.db import connection
-from django.db.models import F, FloatField, Q, QuerySet
+from django.db.models import F, FloatField, Q, QuerySet, Subquery
 from django.db.models.fields.json import KeyTextTransform
 from django.db.models.functions import Cast
 from django.utils.translation import gettext as _
@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from webapp.datasets.recorded import dataset_of_step
 from webapp.datasets.rows import Categories, categories_in_file
-from webapp.reading.inspector.causes import ids_in, with_cause
+from webapp.reading.inspector.causes import ids_in, of_failed, with_cause
 from webapp.reading.inspector.filters import MEASURES, PART, Filters, Scope, Span
 from webapp.runs.config import config_of
 from webapp.runs.models import Run
@@ -156,9 +156,10 @@ class View:
         return Count(min(number, COUNT_MOST), number > COUNT_MOST or bool(self.searched and self.searched.more))
 
     def page(self, after: str, size: int) -> tuple[list[Rollout], str]:
-        """Rollouts of a page in order, and the place after which the next page begins; empty at the end."""
+        """Rollouts of a page in order, each with its ``cause`` (``of_failed``), and the place after which the next page
+        begins; empty at the end."""
         rows = _rows_after(self.rows, self.filters, after).order_by(*_order_by(self.filters)).defer(*UNREAD)
-        found = list(rows[: size + 1])
+        found: list[Rollout] = list(rows.annotate(cause=of_failed(self.scope.runs))[: size + 1])
         for row in found:
             row.run = self.scope.run_of[row.run_id]
         return found[:size], _place_of_row(self.filters, found[size - 1]) if len(found) > size else ""
@@ -228,6 +229,18 @@ def _filter_query(scope: Scope, filters: Filters) -> Q:
         wanted &= _stage_query(scope, int(stage[:6]))
     if category := filters.one("category"):
         wanted &= rows_of_category(scope, category)
+    if filters.one("newest"):
+        wanted &= _newest_query(scope)
+    return wanted
+
+
+def _newest_query(scope: Scope) -> Q:
+    """The newest step of each run, as its newest attempt played it."""
+    wanted = Q(pk=None)
+    for run in scope.runs:
+        places = Rollout.objects.filter(run=run.pk, held_out=False).order_by("-attempt", "-step")
+        newest = {name: Subquery(places.values(name)[:1]) for name in ("attempt", "step")}
+        wanted |= Q(run=run.pk, held_out=False, **newest)
     return wanted
 
 

@@ -1,4 +1,4 @@
-"""The inspector's page of a view: rows in their groups, the active filters, bars that are links."""
+"""The page of a view of rollouts: rows in their groups, its step, the active filters, bars that are links."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from webapp.common.text import figure
-from webapp.common.words import Outcome, failure
+from webapp.common.words import Outcome
 from webapp.reading.groups import expected_answers
-from webapp.reading.inspector.causes import cause_title
+from webapp.reading.inspector.causes import NOT_SOLVED, UNKNOWN, cause_title, whole_cause
 from webapp.reading.inspector.filters import (
     CHOICES,
     MEASURES,
@@ -30,15 +30,19 @@ from webapp.reading.inspector.filters import (
     without,
 )
 from webapp.reading.inspector.finding import Count, Figures, Histogram, View
+from webapp.reading.task_map import shade_of
 from webapp.runs.config import all_components, component_titles, config_of
 from webapp.runs.rollouts.figures import Signal, judge_functions, signal_of
 from webapp.runs.rollouts.models import Rollout, RolloutGroup
 from webapp.runs.rollouts.said import Snippet, last_words, snippets
+from webapp.runs.rollouts.selectors import current_step
+from webapp.runs.states import TERMINAL
 
 PER_PAGE = 50
 BAR_WIDTH, BAR_HEIGHT = 10, 48
 LEAST_BAR = 2.0  # pixels: one rollout among thousands is still seen
 MOST_CHIPS_COUNTED = 8
+MOST_DRAWN = 400  # rollouts of all groups of a page, as squares in their heads
 MOST_MEMBERS = 4_096  # of all groups of a page: imported runs may have one group a step
 Pairs = Sequence[tuple[str, str]]
 Place = tuple[UUID, int, int, int, bool]
@@ -47,7 +51,7 @@ Place = tuple[UUID, int, int, int, bool]
 
 class Line(NamedTuple):
     """One rollout of the list. ``words`` are the end of the model's last message, ``expected`` what its task's row
-    expects; both are empty where they are not known."""
+    expects; both are empty where they are not known. ``why``: the cause of a task that was not solved."""
 
     rollout: Rollout
     snippet: Snippet | None
@@ -56,16 +60,24 @@ class Line(NamedTuple):
     expected: str
 
 
+class Member(NamedTuple):
+    """A rollout of a group, found or not, with the shade of its reward among those of the page."""
+
+    rollout: Rollout
+    shade: int | None
+
+
 class Block(NamedTuple):
     """Rollouts of one group that are listed together; without a head where the order is not by step. ``outcomes``: how
     many of the whole group, found or not, came to what; ``signal``: what it teaches, where something is learned from
-    it."""
+    it; ``members``: all of it, unless the page has too many."""
 
     head: Rollout | None
     group: RolloutGroup | None
     lines: list[Line]
     outcomes: Sequence[tuple[Outcome, int]] = ()
     signal: Signal | None = None
+    members: Sequence[Member] = ()
 
 
 @dataclass(frozen=True)
@@ -111,23 +123,13 @@ def component_names(scope: Scope) -> dict[str, str]:
 
 def blocks(rows: Sequence[Rollout], filters: Filters) -> list[Block]:
     """The rows of a page, in their groups where the order is by step."""
-    found_texts, expected = snippets(rows, filters.text), expected_answers(rows)
-    words = last_words([item.pk for item in rows if item.pk not in found_texts])
-    lines = [
-        Line(
-            item,
-            found_texts.get(item.pk),
-            _failure_title(item),
-            words.get(item.pk, ""),
-            expected.get(item.pk, ""),
-        )
-        for item in rows
-    ]
+    lines = _lines_of(rows, filters.text)
     if filters.order.name != "step":
         return [Block(None, None, lines)] if lines else []
     known, members = _recorded_groups(rows), _whole_groups(rows)
     runs = {row.run_id: row.run for row in rows}
     functions = {pk: judge_functions(run) for pk, run in runs.items() if run.method.learns_from == "rollouts"}
+    shade = _reward_shades([item for group in members.values() for item in group])
     found: list[Block] = []
     for line in lines:
         place = _group_of(line.rollout)
@@ -137,9 +139,91 @@ def blocks(rows: Sequence[Rollout], filters: Filters) -> list[Block]:
             counted = [(outcome, outcomes[outcome]) for outcome in Outcome if outcomes[outcome]]
             learned = functions.get(line.rollout.run_id) if not line.rollout.held_out else None
             signal = signal_of(group, learned) if learned is not None else None
-            found.append(Block(line.rollout, known.get(place), [], counted, signal))
+            drawn = [Member(item, shade(item.reward)) for item in group] if shade is not None else []
+            found.append(Block(line.rollout, known.get(place), [], counted, signal, drawn))
         found[-1].lines.append(line)
     return found
+
+
+def _lines_of(rows: Sequence[Rollout], text: str) -> list[Line]:
+    found_texts, expected = snippets(rows, text), expected_answers(rows)
+    words = last_words([item.pk for item in rows])
+    return [
+        _line_of(item, found_texts.get(item.pk), words.get(item.pk, ""), expected.get(item.pk, "")) for item in rows
+    ]
+
+
+def _line_of(item: Rollout, snippet: Snippet | None, words: str, expected: str) -> Line:
+    cause = whole_cause(getattr(item, "cause", None), words, expected)
+    return Line(item, snippet, cause_title(cause) if cause not in ("", UNKNOWN) else "", words, expected)
+
+
+def _reward_shades(members: Sequence[Rollout]) -> Callable[[float | None], int | None] | None:
+    """The shade of each reward between the least and the highest of these, 0 and 1 among them; ``None`` of too many."""
+    if len(members) > MOST_DRAWN:
+        return None
+    rewards = [item.reward for item in members if item.reward is not None]
+    low, high = min(0.0, *rewards, 0.0), max(1.0, *rewards, 1.0)
+    return lambda reward: shade_of(None if reward is None else (reward - low) / (high - low))
+
+
+def first_to_read(found: Sequence[Block]) -> UUID | None:
+    """The rollout that a page opens: the first that did not solve its task, else the first of all."""
+    listed = [line.rollout for block in found for line in block.lines]
+    failed = (item.pk for item in listed if item.outcome in NOT_SOLVED)
+    return next(failed, listed[0].pk if listed else None)
+
+
+class StepBar(NamedTuple):
+    """Where a view is among the steps of its run. ``step``: the one that it shows, ``None`` of several; the addresses
+    of the step before and after it, of the newest one and of all, empty where the view is there. ``to``: that of any
+    step, which takes the place of ``STEP``. ``counts``: its rollouts by outcome."""
+
+    step: int | None
+    high: int
+    before: str
+    after: str
+    newest: str
+    every: str
+    to: str
+    at_work: bool
+    following: bool
+    counts: Sequence[tuple[Outcome, int]]
+
+
+STEP = "000000000"
+"""In an address: the place of a step's number."""
+
+
+def step_bar(view: View, figures: Figures, rows: Sequence[Rollout]) -> StepBar | None:
+    """The steps of a run's view; ``None`` of several runs."""
+    run, filters = view.scope.run, view.filters
+    if run is None:
+        return None
+    newest, span = bool(filters.one("newest")), filters.spans.get("step", Span())
+    one = int(span.low) if span.low is not None and span.low == span.high else None
+    if newest:
+        one = rows[0].step if rows else current_step(run)
+    at_work = run.state not in TERMINAL
+    high = max(run.step + at_work, one or 0)
+    others = without(filters, ["step", "newest"])
+
+    def of_step(number: int | str) -> str:
+        return f"?{urlencode([*others, ('step_from', number), ('step_to', number)])}"
+
+    counts = dict(figures.values["outcome"])
+    return StepBar(
+        one,
+        high,
+        of_step(one - 1) if one else "",
+        of_step(one + 1) if one is not None and one < high else "",
+        "" if newest else f"?{urlencode([*others, ('newest', 'yes')])}",
+        f"?{urlencode(others)}" if newest or "step" in filters.spans else "",
+        of_step(STEP),
+        at_work,
+        newest and at_work,
+        [(outcome, counts[outcome]) for outcome in Outcome if counts.get(outcome)],
+    )
 
 
 def _whole_groups(rows: Sequence[Rollout]) -> dict[Place, list[Rollout]]:
@@ -150,17 +234,24 @@ def _whole_groups(rows: Sequence[Rollout]) -> dict[Place, list[Rollout]]:
     wanted = Q(pk=None)
     for (run, step), groups in steps.items():
         wanted |= Q(run=run, step=step, group__in=groups)
-    columns = ("run", "attempt", "step", "group", "held_out", "status", "outcome", "reward", "parts", "env_parts")
+    columns = (
+        "run",
+        "attempt",
+        "step",
+        "group",
+        "index",
+        "held_out",
+        "status",
+        "outcome",
+        "reward",
+        "parts",
+        "env_parts",
+    )
     found: dict[Place, list[Rollout]] = {}
-    members = list(Rollout.objects.filter(wanted).only(*columns)[: MOST_MEMBERS + 1])
+    members = list(Rollout.objects.filter(wanted).only(*columns).order_by("index")[: MOST_MEMBERS + 1])
     for item in members:
         found.setdefault(_group_of(item), []).append(item)
     return found if len(members) <= MOST_MEMBERS else {}
-
-
-def _failure_title(rollout: Rollout) -> str:
-    known = failure(rollout.error)
-    return known.title if known else ""
 
 
 def _group_of(item: Rollout) -> Place:
@@ -210,7 +301,7 @@ def value_words(scope: Scope, name: str, value: str) -> str:
     """A filter's value as people know it."""
     if name == "outcome":
         return str(Outcome(value).label)
-    if name in {"truncated", "held_out", "lost"}:
+    if name in {"truncated", "held_out", "newest", "lost"}:
         return _("yes") if value == "yes" else _("no")
     if name == "cause":
         return cause_title(value)
@@ -294,5 +385,13 @@ def sort_links(filters: Filters) -> list[dict[str, Any]]:
         on = sort.name == filters.order.name
         turned = sort.name if on and filters.descending else f"-{sort.name}"
         pairs = [*((n, v) for n, v in filters.pairs() if n != "sort"), ("sort", turned)]
-        found.append({"title": sort.title, "url": f"?{urlencode(pairs)}", "on": on, "down": filters.descending})
+        found.append(
+            {
+                "name": sort.name,
+                "title": sort.title,
+                "url": f"?{urlencode(pairs)}",
+                "on": on,
+                "down": filters.descending,
+            }
+        )
     return found

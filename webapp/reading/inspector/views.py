@@ -1,4 +1,4 @@
-"""The rollout inspector: the address is the view."""
+"""The rollouts of a run or a project: the address is the view."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from django.core.exceptions import ValidationError
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
+from django.urls import reverse
 from django.utils.cache import patch_vary_headers
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
@@ -39,6 +40,7 @@ from webapp.reading.inspector.filters import (
     carried,
     filters_of,
     number_text,
+    parse_uuid,
     project_scope,
     run_scope,
     without,
@@ -50,6 +52,9 @@ from webapp.runs.models import Run
 from webapp.runs.numbering import changed
 from webapp.runs.records.selectors import own_run
 from webapp.runs.states import TERMINAL
+
+NO_ROLLOUT = UUID(int=0)
+"""In an address: the place of a rollout's id."""
 
 
 def scope_of(request: HttpRequest, slug: str, pk: UUID | None, need: Role = Role.VIEWER) -> Scope:
@@ -65,6 +70,9 @@ def rollout_list(request: HttpRequest, slug: str, pk: UUID | None = None) -> Htt
     """Rollouts under the address's filters, with their distributions; the form asks for a part of this page again."""
     scope = scope_of(request, slug, pk)
     view = View(scope, filters_of(request.GET))
+    followed = request.headers.get("HX-Target") == "found-list"
+    if followed and not _has_advanced(view, request.GET.get("since", "")):
+        return HttpResponse(status=204)
     titles = page.component_names(scope)
     figures = figures_of(view, list(titles))
     context = found_context(request, view, figures, titles)
@@ -72,9 +80,18 @@ def rollout_list(request: HttpRequest, slug: str, pk: UUID | None = None) -> Htt
     if not part:
         everything = View(scope, Filters())  # the form offers all values, not only those under the filters
         context |= form_context(view, figures if view.filters == Filters() else figures_of(everything, []), titles)
-    response = render(request, "inspector/_found.html" if part else "inspector/list.html", context)
-    patch_vary_headers(response, ["HX-Request"])
+    template = "_rows.html" if followed else "_found.html" if part else "list.html"
+    response = render(request, f"inspector/{template}", context)
+    patch_vary_headers(response, ["HX-Request", "HX-Target"])
     return response
+
+
+def _has_advanced(view: View, since: str) -> bool:
+    """Whether a page that follows a run has something to draw: a rollout began or advanced, or the run has ended."""
+    run = view.scope.run
+    if run is None or run.state in TERMINAL:
+        return True
+    return changed(view.rows, number_in(since, 18) or 0).order_by().exists()
 
 
 def found_context(request: HttpRequest, view: View, figures: Figures, titles: dict[str, str]) -> dict[str, Any]:
@@ -82,6 +99,11 @@ def found_context(request: HttpRequest, view: View, figures: Figures, titles: di
     scope, filters = view.scope, view.filters
     rows, after = view.page(request.GET.get("after", "")[:300], page.PER_PAGE)
     pairs = filters.pairs()
+    found = page.blocks(rows, filters)
+    bar = page.step_bar(view, figures, rows)
+    following = bar is not None and bar.following
+    carries = carried(scope.run, pairs)
+    failures = any(figures.of_outcome(item) for item in NOT_SOLVED)
     return {
         "project": scope.project,
         "run": scope.run,
@@ -92,15 +114,20 @@ def found_context(request: HttpRequest, view: View, figures: Figures, titles: di
         "chips": page.chips(view, counted=not rows),
         "histograms": page.drawn(figures, filters, titles),
         "sampled": figures.rows if figures.sampled else 0,
-        "blocks": page.blocks(rows, filters),
+        "blocks": found,
+        "bar": bar,
+        "since": str(scope.run.seq) if scope.run is not None else "",
+        "spread_open": bool(filters.spans.keys() - {"step"}),
+        "chosen": parse_uuid(request.GET.get("rollout", "")) or page.first_to_read(found),
+        "pane_url": f"{reverse('rollout-pane', args=[scope.project.slug, NO_ROLLOUT])}{carries}",
         "sorts": page.sort_links(filters),
         "next": f"?{urlencode([*pairs, ('after', after)])}" if after else "",
         "begun": bool(request.GET.get("after")),
         "here": f"?{urlencode(pairs)}",
-        "opened": carried(scope.run, pairs),
+        "opened": carries,
         "save_url": f"{address_of(scope.project, scope.run, 'rollouts-save')}?{urlencode(pairs)}",
-        "causes_url": _causes_url(view) if any(figures.of_outcome(item) for item in NOT_SOLVED) else "",
-        "fresh_url": _fresh_url(view),
+        "causes_url": _causes_url(view) if failures and not following else "",
+        "fresh_url": "" if following else _fresh_url(view),
         "can_edit": can_edit(scope.project),
     }
 

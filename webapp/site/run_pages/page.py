@@ -22,13 +22,11 @@ from training.config import (
 )
 from training.errors import ConfigError
 from training.metrics import METRICS
-from training.rewards.combining import ZERO_VARIANCE_TOLERANCE
 from training.rewards.custom import CUSTOM, code_hash
 from webapp.common.answers import in_shape
 from webapp.common.static_files import PLOTLY
 from webapp.common.storage import attempt_dir
 from webapp.common.text import duration, figure, percent, translated
-from webapp.common.words import Outcome
 from webapp.engine.recovery import promise
 from webapp.engine.resolve import components_meant
 from webapp.engine.services import RESUMABLE, GoingOn, disk_text, fault_text
@@ -50,16 +48,7 @@ LOG_LINES = 200  # lines of the page, and of each older part
 OWN_CURVES_MAX = 60
 SPARK_VALUES = 48  # as `sparkLines` of static/js/lib/series.js
 ENVIRONMENTS_OWN = "task_success"  # the reward component that passes the environment's reward on
-TABS = ("curves", "rollouts", "log", "config", "events")
-OUTCOMES = (
-    Outcome.IN_FLIGHT,
-    Outcome.SOLVED,
-    Outcome.PARTLY,
-    Outcome.FAILED,
-    Outcome.NO_VERDICT,
-    Outcome.EXCLUDED,
-)
-"""As the line of a step counts them."""
+TABS = ("curves", "log", "config", "events")
 ACT_STATES = {
     "stop": frozenset(RunState) - TERMINAL - {RunState.STOPPING},
     "pause": frozenset(sources_of(RunState.PAUSING)),
@@ -180,7 +169,6 @@ def page_data(run: Run, urls: dict[str, str], tab: str) -> dict[str, Any]:
         "seq": run.seq,
         "language": get_language() or "",
         "urls": urls,
-        "weights": weights,
         "components": component_titles(components),
         "stack": stack_weights(job),
         "imported": bool(run.imported_from),
@@ -196,8 +184,6 @@ def page_data(run: Run, urls: dict[str, str], tab: str) -> dict[str, Any]:
         "acts": {act: sorted(states) for act, states in ACT_STATES.items()},
         "stall_after": settings.STALL_AFTER_S,
         "silent_after": SILENT_TTLS * settings.LEASE_TTL_S,
-        "outcomes": [outcome.value for outcome in OUTCOMES],
-        "same_reward": ZERO_VARIANCE_TOLERANCE,
         "flight": paint(),
         "curves_at_once": CURVES_ASKED_MAX,
         "plotly": static(PLOTLY),
@@ -212,10 +198,9 @@ def _leading(run: Run) -> dict[str, Any]:
     return {"leads": list(run.method.leads), "behind": behind, "shares": shares}
 
 
-def tabs_of(run: Run) -> list[str]:
-    """The tabs of the run's page: that of rollouts where it has some, or will have."""
-    has_rollouts = run.method.plays and not (run.imported_from and not run.rollouts.exists())
-    return [tab for tab in TABS if tab != "rollouts" or has_rollouts]
+def has_rollouts(run: Run) -> bool:
+    """Whether the run has rollouts, or will have."""
+    return run.method.plays and not (run.imported_from and not run.rollouts.exists())
 
 
 def _components_of(run: Run, config: JobConfig | None) -> list[RewardComponent]:

@@ -57,7 +57,6 @@ from webapp.runs.records.queue_words import queue_answer
 from webapp.runs.records.selectors import own_run, stalled
 from webapp.runs.registry.models import Checkpoint
 from webapp.runs.reports import held_text, report_lines
-from webapp.runs.rollouts.selectors import newest_rollouts
 from webapp.runs.states import LEASED, TERMINAL, RunState
 from webapp.site.run_pages import page
 from webapp.site.run_pages.ended import Reader, context_of, replaced_tiles
@@ -80,13 +79,13 @@ def _is_owner(project: Project) -> bool:
 def run_detail(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """The page of one run. The socket keeps its figures up to date."""
     project, run = own_run(request, slug, pk)
-    tab, tabs = request.GET.get("tab", ""), page.tabs_of(run)
-    tab = tab if tab in tabs else "curves"
+    tab, played = request.GET.get("tab", ""), page.has_rollouts(run)
+    if tab == "rollouts" and played:
+        return redirect(_rollouts_address(request, run))
+    tab = tab if tab in page.TABS else "curves"
     (events, older), (log, log_older) = page.course_and_log(run)
     urls = {
-        "rollouts": reverse("run-detail", args=[slug, pk]),
-        "rollout": f"/p/{slug}/rollouts/",
-        "groups": reverse("run-group", args=[slug, pk, 0, 0]).removesuffix("0/0/"),
+        "rollouts": reverse("run-rollouts", args=[slug, pk]) if played else "",
         "events": reverse("run-events", args=[slug, pk]),
     }
     family, saved = family_of(run), saved_checkpoints(run)
@@ -100,7 +99,8 @@ def run_detail(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
         "official": official_of(run),
         "starred": getattr(run, "starred", False),
         "tab": tab,
-        "has_rollouts": "rollouts" in tabs,
+        "has_rollouts": played,
+        "rollouts_url": rollouts_address(run),
         "read": import_report(run),
         "queue": _queue_of(request, run),
         "tiles": page.tiles(run),
@@ -116,8 +116,7 @@ def run_detail(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
         "checkpoints": sorted(saved, key=lambda each: (each.step, each.attempt), reverse=True)[:CHECKPOINTS_SHOWN],
         "log": log,
         "log_older": log_older,
-        "data": page.page_data(run, urls, tab) | {"tabs": tabs, "can_pin": can_edit(project)},
-        "step_rows": _step_rows(request, run) if tab == "rollouts" else None,
+        "data": page.page_data(run, urls, tab) | {"tabs": page.TABS, "can_pin": can_edit(project)},
     }
     if context["summary"] is not None:
         context["tiles"] = [tile for tile in context["tiles"] if tile.name not in replaced_tiles(context["summary"])]
@@ -125,6 +124,26 @@ def run_detail(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
         members = family.members if family is not None else []
         context["children"] = [each.run for each in members if each.run.parent_id == run.pk][:CHILDREN_SHOWN]
     return render(request, "runs/detail.html", context)
+
+
+def rollouts_address(run: Run) -> str:
+    """The list of its rollouts; of a run at work it follows the newest step."""
+    address = reverse("run-rollouts", args=[run.project.slug, run.pk])
+    return address if run.state in TERMINAL else f"{address}?newest=yes"
+
+
+def _rollouts_address(request: HttpRequest, run: Run) -> str:
+    """Where an address of the run page's former tab of rollouts leads: to the same step and rollout."""
+    step, asked = number_in(request.GET.get("step", ""), 8), []
+    if step is not None:
+        asked += [("step_from", str(step)), ("step_to", str(step))]
+    if rollout := request.GET.get("rollout", ""):
+        asked.append(("rollout", rollout[:36]))
+    return (
+        f"{reverse('run-rollouts', args=[run.project.slug, run.pk])}?{urlencode(asked)}"
+        if asked
+        else rollouts_address(run)
+    )
 
 
 def _queue_of(request: HttpRequest, run: Run) -> dict[str, Any] | None:
@@ -234,13 +253,6 @@ def run_times(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
 def _seq_before(request: HttpRequest) -> int | None:
     """The ``seq`` before which a page asks for older things."""
     return number_in(request.GET.get("before", ""), 18)
-
-
-def _step_rows(request: HttpRequest, run: Run) -> dict[str, Any]:
-    """Rollouts of the wanted step for readers without scripts."""
-    step = number_in(request.GET.get("step", ""), 8)
-    found = newest_rollouts(run, step)
-    return {"step": found[0].step if found else step, "rollouts": in_shape(list[answers.Rollout], found)}
 
 
 def _act_and_redirect(

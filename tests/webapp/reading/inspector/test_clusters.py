@@ -139,7 +139,7 @@ def test_the_kind_of_an_answer(run: Run, make: Made, text: str, expected: str, k
 def test_where_no_rollout_calls_tools_no_call_is_no_cause(run: Run, make: Made) -> None:
     make(say("It is 54."), calls=0, expected="45")
     assert counted(run) == {"answer:other_number": 1}
-    assert runs_with_calls([run]) == []
+    assert not Run.objects.filter(pk__in=runs_with_calls([run])).exists()
     make(outcome="solved", calls=1)
     assert counted(run) == {"no_call": 1}
 

@@ -13,7 +13,7 @@ from django.urls import reverse
 
 from tests.growth import queries_of
 from tests.markup import dense
-from tests.webapp.reading.inspector.conftest import Played
+from tests.webapp.reading.inspector.conftest import BEGAN, Played
 from webapp.people.teams.models import User
 from webapp.reading.inspector import page as page_module
 from webapp.runs.models import Run
@@ -231,9 +231,8 @@ def test_the_api_finds_the_same(played: Played, rita: User, client_for: ClientFo
 
 def rows_of(page: str) -> dict[str, str]:
     """The words of each row, by its place in its group."""
-    rows = re.findall(
-        r'<li class="found-row">.*?>([^<>]+)</a>.*?class="found-said"[^>]*>(.*?)</span> ?<span class="m', page
-    )
+    row = r'<li class="found-row"[^>]*>.*?>([^<>]+)</a>.*?class="found-said"[^>]*>(.*?)</span> ?'
+    rows = re.findall(f'{row}<span class="muted small found-figures', page)
     return {place: " ".join(re.sub("<[^>]+>", " ", words).split()) for place, words in rows}
 
 
@@ -263,7 +262,7 @@ def test_a_row_shows_the_models_last_words(played: Played, rita: User, client_fo
     assert first["1"].startswith("…x x x") and first["1"].endswith("so it is 54.") and len(first["1"]) == 241
     assert first["3"] == "Timed out waiting for the environment. Nothing to say."
     assert newest["1"] == "no words in its last turns; it called calculator"
-    assert first["2"].startswith("no words in its last turns") and newest["0"] == "later"
+    assert first["2"].startswith("Cut off before the end no words in its last turns") and newest["0"] == "later"
     assert alone == {"0": "no words in its last turns"}
     assert page.count("the model's last words") == 1
 
@@ -289,3 +288,92 @@ def test_a_group_shows_the_expected_answer(
     assert one == many
     data.delete()
     assert "expected: the answer" not in text_of(client, address(played.run))
+
+
+def bar_of(page: str) -> dict[str, str]:
+    """The links of the steps of a view, by what they are called."""
+    links = re.findall(r'data-key="(step-\w+)"[^>]*href="([^"]*)"|id="(step-follow)" href="([^"]*)"', page)
+    return {name or other: link or elsewhere for name, link, other, elsewhere in links}
+
+
+def test_the_list_goes_step_by_step(played: Played, rita: User, client_for: ClientFor) -> None:
+    client, run = client_for(rita), played.run
+    assert bar_of(text_of(client, address(run))) == {"step-follow": "?newest=yes"}
+    second = text_of(client, address(run, "outcome=failed&step_from=2&step_to=2"))
+    assert bar_of(second) == {
+        "step-back": "?outcome=failed&step_from=1&step_to=1",
+        "step-follow": "?outcome=failed&newest=yes",
+    }, "it is the last step of a run that has ended"
+    first = text_of(client, address(run, "step_from=1&step_to=1"))
+    assert bar_of(first)["step-next"] == "?step_from=2&step_to=2" and 'id="step-input"' in first
+    assert bar_of(first)["step-back"] == "?step_from=0&step_to=0"
+    assert "step-input" not in text_of(client, address(run, "step_from=1&step_to=2"))
+    newest = text_of(client, address(run, "newest=yes"))
+    assert newest.count('class="found-row"') == 3 and "Newest step: yes" in newest, "without the one that was held out"
+    assert bar_of(newest) == {"step-back": "?step_from=1&step_to=1"} and 'hx-trigger="every 2s"' not in newest
+    none = text_of(client, address(run, "newest=yes&outcome=excluded"))
+    assert bar_of(none)["step-back"] == "?outcome=excluded&step_from=1&step_to=1", (
+        "also where the step has none of these"
+    )
+    project = reverse("project-rollouts", args=[run.project.slug])
+    assert text_of(client, f"{project}?newest=yes").count('class="found-row"') == 3
+    assert "found-steps" not in text_of(client, project)
+
+
+def test_the_newest_step_is_that_of_the_newest_attempt(played: Played, rita: User, client_for: ClientFor) -> None:
+    place = {"run": played.run, "attempt": 2, "step": 1, "group": 0, "index": 0, "started_at": BEGAN, "seq": 50}
+    Rollout.objects.create(**place, status="running", outcome="in_flight")
+    found = client_for(rita).get(f"/api/v1/runs/{played.run.pk}/rollouts?newest=yes").json()
+    assert [(row["attempt"], row["step"]) for row in found["items"]] == [(2, 1)]
+
+
+def test_a_page_that_follows_is_drawn_again_when_something_changed(
+    played: Played, rita: User, client_for: ClientFor
+) -> None:
+    client, run = client_for(rita), played.run
+    Run.objects.filter(pk=run.pk).update(state="running", seq=40)
+    page = text_of(client, address(run, "newest=yes"))
+    assert 'hx-get="?newest=yes&since=40"' in page and 'id="step-following"' in page and "rollouts/fresh" not in page
+    ask = {"HX-Request": "true", "HX-Target": "found-list"}
+
+    def again(since: int) -> int:
+        return client.get(address(run, f"newest=yes&since={since}"), headers=ask).status_code
+
+    assert (again(40), again(8), again(6)) == (204, 204, 200), "8 is the last change of that step"
+    part = text_of(client, address(run, "newest=yes&since=6"), **ask)
+    assert part.startswith('<div class="found-list" id="found-list">') and "Why they failed" not in part
+    Run.objects.filter(pk=run.pk).update(state="succeeded")
+    assert again(40) == 200 and "every 2s" not in text_of(client, address(run, "newest=yes&since=40"), **ask)
+
+
+def opened(page: str) -> str:
+    """The rollout that the page opens next to the list."""
+    found = re.search(r'id="found-pane"[^>]*data-rollout="([^"]*)"', page)
+    assert found is not None
+    return found[1]
+
+
+def test_the_first_failure_is_opened(played: Played, rita: User, client_for: ClientFor) -> None:
+    client, run, rows = client_for(rita), played.run, played.rows
+    assert opened(text_of(client, address(run, "step_to=1"))) == str(rows["wrong"].pk)
+    assert opened(text_of(client, address(run))) == str(rows["half"].pk), "partly is not solved"
+    assert opened(text_of(client, address(run, "outcome=solved"))) == str(rows["right"].pk), "else the first"
+    assert opened(text_of(client, address(run, "outcome=solved&reward_to=0"))) == ""
+    asked = text_of(client, address(run, f"rollout={rows['right'].pk}"))
+    assert opened(asked) == str(rows["right"].pk)
+    assert f'data-rollout="{rows["right"].pk}" aria-current="true"' in asked
+    assert opened(text_of(client, address(run, "rollout=x"))) == str(rows["half"].pk)
+
+
+def test_a_row_says_why_and_a_group_shows_all_of_its_rollouts(
+    played: Played, rita: User, client_for: ClientFor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = text_of(client_for(rita), address(played.run, "outcome=failed&step_to=1"))
+    assert rows_of(page)["2"] == "Cut off before the end 今天天气很好，我们需要先查询"
+    assert rows_of(page)["1"] == "I think that 9 * 5 is 54.", "no expected answer is known, so no cause is"
+    shown = head(page, "Step 1, group 0")
+    assert re.findall(r'data-state="(\w+)" (?:data-reward="(\d)" )?tabindex', shown) == [
+        ("solved", "5"), ("failed", "1"), ("failed", "0"), ("excluded", ""),
+    ]  # fmt: skip
+    monkeypatch.setattr(page_module, "MOST_DRAWN", 3)
+    assert "found-members" not in text_of(client_for(rita), address(played.run, "outcome=failed&step_to=1"))

@@ -78,7 +78,7 @@ def test_files_are_collected_again_when_one_changed(tmp_path: Path) -> None:
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize("tab", ["curves", "rollouts", "log", "config", "events"])
+@pytest.mark.parametrize("tab", ["curves", "log", "config", "events"])
 def test_no_tab_brings_plotly(tab: str, client_for: Clients, alice: Any, make_run: Any) -> None:
     """The page's script knows where it is, for pictures of charts."""
     run = make_run()

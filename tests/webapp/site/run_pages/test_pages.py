@@ -301,12 +301,33 @@ def test_a_hostile_transcript_is_only_text(client_for: Clients, rita: User, char
 
 
 def test_rollouts_can_be_reached_without_scripts(client_for: Clients, rita: User, rollout: Rollout) -> None:
-    page = client_for(rita).get(_url("run-detail", rollout.run), {"tab": "rollouts", "step": "3"}).content.decode()
+    asked = {"tab": "rollouts", "step": "3"}
+    page = client_for(rita).get(_url("run-detail", rollout.run), asked, follow=True).content.decode()
     assert reverse("rollout-detail", args=[rollout.run.project.slug, rollout.pk]) in page
     for bad in ("-1", "x", "9" * 30, "4"):
-        assert (
-            client_for(rita).get(_url("run-detail", rollout.run), {"tab": "rollouts", "step": bad}).status_code == 200
-        )
+        answer = client_for(rita).get(_url("run-detail", rollout.run), {"tab": "rollouts", "step": bad}, follow=True)
+        assert answer.status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("asked", "query"),
+    [
+        ("step=3", "?step_from=3&step_to=3"),
+        (f"step=0&rollout={uuid.UUID(int=7)}", f"?step_from=0&step_to=0&rollout={uuid.UUID(int=7)}"),
+        (f"rollout={uuid.UUID(int=7)}&smooth=0.6", f"?rollout={uuid.UUID(int=7)}"),
+        ("step=x", ""),
+        ("", ""),
+    ],
+)
+def test_addresses_of_the_former_tab_of_rollouts_lead_to_the_list(
+    client_for: Clients, rita: User, make_run: Make, asked: str, query: str
+) -> None:
+    for state, live in ((RunState.SUCCEEDED, ""), (RunState.RUNNING, "?newest=yes")):
+        run = make_run(state=state)
+        answer = client_for(rita).get(f"{_url('run-detail', run)}?tab=rollouts&{asked}")
+        assert (answer.status_code, answer["Location"]) == (302, f"{_url('run-rollouts', run)}{query or live}")
+        page = client_for(rita).get(_url("run-detail", run)).content.decode()
+        assert f'href="{_url("run-rollouts", run)}{live}"' in page
 
 
 def test_log_and_config_are_files(client_for: Clients, make_run: Make, rita: User) -> None:

@@ -28,7 +28,7 @@ OURS = [
     "lib/rollouts.js",
     "pages/run.js",
     "pages/run_curves.js",
-    "pages/run_rollouts.js",
+    "pages/inspector_pane.js",
 ]
 
 
