@@ -16,7 +16,7 @@ from django.utils.translation import ngettext
 from webapp.common.text import figure
 from webapp.common.words import Outcome
 from webapp.reading.groups import expected_answers
-from webapp.reading.inspector.causes import NOT_SOLVED, UNKNOWN, cause_title, whole_cause
+from webapp.reading.inspector.causes import ANSWER, NOT_SOLVED, UNKNOWN, cause_title, whole_cause
 from webapp.reading.inspector.filters import (
     CHOICES,
     MEASURES,
@@ -42,7 +42,7 @@ PER_PAGE = 50
 BAR_WIDTH, BAR_HEIGHT = 10, 48
 LEAST_BAR = 2.0  # pixels: one rollout among thousands is still seen
 MOST_CHIPS_COUNTED = 8
-MOST_DRAWN = 400  # rollouts of all groups of a page, as squares in their heads
+MOST_DRAWN = 128  # rollouts of all groups of a page, as squares in their heads
 MOST_MEMBERS = 4_096  # of all groups of a page: imported runs may have one group a step
 Pairs = Sequence[tuple[str, str]]
 Place = tuple[UUID, int, int, int, bool]
@@ -70,7 +70,7 @@ class Member(NamedTuple):
 class Block(NamedTuple):
     """Rollouts of one group that are listed together; without a head where the order is not by step. ``outcomes``: how
     many of the whole group, found or not, came to what; ``signal``: what it teaches, where something is learned from
-    it; ``members``: all of it, unless the page has too many."""
+    it; ``members``: all of it, unless the page has too many; ``explained``: the first of the page with that signal."""
 
     head: Rollout | None
     group: RolloutGroup | None
@@ -78,6 +78,7 @@ class Block(NamedTuple):
     outcomes: Sequence[tuple[Outcome, int]] = ()
     signal: Signal | None = None
     members: Sequence[Member] = ()
+    explained: bool = False
 
 
 @dataclass(frozen=True)
@@ -131,6 +132,7 @@ def blocks(rows: Sequence[Rollout], filters: Filters) -> list[Block]:
     functions = {pk: judge_functions(run) for pk, run in runs.items() if run.method.learns_from == "rollouts"}
     shade = _reward_shades([item for group in members.values() for item in group])
     found: list[Block] = []
+    signals: list[Signal | None] = []
     for line in lines:
         place = _group_of(line.rollout)
         if not found or found[-1].head is None or _group_of(found[-1].head) != place:
@@ -140,14 +142,23 @@ def blocks(rows: Sequence[Rollout], filters: Filters) -> list[Block]:
             learned = functions.get(line.rollout.run_id) if not line.rollout.held_out else None
             signal = signal_of(group, learned) if learned is not None else None
             drawn = [Member(item, shade(item.reward)) for item in group] if shade is not None else []
-            found.append(Block(line.rollout, known.get(place), [], counted, signal, drawn))
+            block = Block(line.rollout, known.get(place), [], counted, signal, drawn)
+            found.append(block._replace(explained=_kind_of(signal) not in {"", *map(_kind_of, signals)}))
+            signals.append(signal)
         found[-1].lines.append(line)
     return found
 
 
+def _kind_of(signal: Signal | None) -> str:
+    if signal is None:
+        return ""
+    return "flat" if signal.flat else "phantom" if signal.phantom else ""
+
+
 def _lines_of(rows: Sequence[Rollout], text: str) -> list[Line]:
     found_texts, expected = snippets(rows, text), expected_answers(rows)
-    words = last_words([item.pk for item in rows])
+    unread = [item for item in rows if item.pk not in found_texts or getattr(item, "cause", None) == ANSWER]
+    words = last_words([item.pk for item in unread])
     return [
         _line_of(item, found_texts.get(item.pk), words.get(item.pk, ""), expected.get(item.pk, "")) for item in rows
     ]

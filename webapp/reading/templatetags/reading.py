@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
+from uuid import UUID
 
 from django import template
 from django.urls import reverse
@@ -14,8 +16,10 @@ from django.utils.translation import ngettext
 
 from webapp.common.text import figure
 from webapp.common.ui import visible
+from webapp.common.words import Outcome
 from webapp.people.teams.models import Project
-from webapp.reading.task_map import Box, Line, TaskMap
+from webapp.reading.inspector.page import Member
+from webapp.reading.task_map import SHADES, Box, Line, TaskMap
 from webapp.runs.models import Run
 
 register = template.Library()
@@ -95,6 +99,27 @@ def entry(values: dict[str, Any], key: str) -> Any:
     return values.get(key, "")
 
 
+@register.simple_tag
+def member_squares(members: Sequence[Member], project: Project, opened: str) -> SafeString:
+    """A square for each rollout of a group, in the colour of its reward, that opens it; ``opened`` is the query string
+    of the list. A page has hundreds of them, and a template would take several times as long."""
+    base = reverse("rollout-detail", args=[project.slug, UUID(int=0)]).removesuffix(f"{UUID(int=0)}/")
+    labels = {outcome.value: str(outcome.label) for outcome in Outcome}
+    return format_html_join(
+        "",
+        '<a href="{}{}/{}" data-rollout="{}" data-state="{}"{} tabindex="-1" title="{}: {}, {}"></a>',
+        (
+            (base, item.pk, opened, item.pk, item.outcome, SHADES_HTML[shade], item.index,
+             labels[item.outcome], figure(item.reward))
+            for item, shade in members
+        ),
+    )  # fmt: skip
+
+
+SHADES_HTML: dict[int | None, SafeString] = {
+    None: SafeString(""),
+    **{shade: format_html(' data-reward="{}"', shade) for shade in range(SHADES)},
+}
 WORDED = 12
 """With at most this many columns a cell has room for its counts and its step."""
 
