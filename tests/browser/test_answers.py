@@ -66,7 +66,7 @@ def test_why_did_these_fail_is_answered_in_two_clicks(
     causes = page.locator(".cause")
     expect(causes).to_have_count(3)
     said = [cause.locator(".cause-quotes a > :nth-child(2)").first.inner_text() for cause in causes.all()]
-    assert len(said) == 3 and all(said) and "I think that 9 * 5 is 54." in " ".join(causes.all_inner_texts())
+    assert len(said) == 3 and all(said) and "I think that 9 * 5 is 54." in " ".join(causes.all_text_contents())
 
 
 @LANGUAGES
