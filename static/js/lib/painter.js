@@ -74,7 +74,7 @@ export function pathOf(x, y) {
 }
 
 /**
- * Draw a chart anew. The node keeps what was drawn, as Plotly's does: `data` and `layout`.
+ * Draw a chart again. The node keeps what was drawn, as Plotly's does: `data` and `layout`.
  * @param {HTMLElement} node
  * @param {any[]} traces
  * @param {any} layout
