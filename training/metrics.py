@@ -95,7 +95,7 @@ METRICS: dict[str, Metric] = {
         form="percent",
     ),
     "rollouts/task_success": Metric(
-        _("Task success"), _("Share of rollouts that the environment says solved their task."), form="percent"
+        _("Success"), _("Share of rollouts that the environment says solved their task."), form="percent"
     ),
     "heldout/success": Metric(
         _("Held-out success"),

@@ -46,7 +46,7 @@ class Seeing(Journey):
         """What came of it, its curves, and one of them on the project's page."""
         page = self.page
         page.goto(self.run)
-        expect(page.locator("#run-summary .ended")).to_contain_text("Task success")
+        expect(page.locator("#run-summary .ended")).to_contain_text("Success")
         assert page.locator("#flight-slow").count() == 0
         chart = page.locator('[data-chart="reward"]')
         chart.scroll_into_view_if_needed()

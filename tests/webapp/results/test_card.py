@@ -53,7 +53,7 @@ def test_the_facts_are_those_on_record(past: Past, evaluation: Callable[..., Run
     assert _value(grpo, "Device") == _value(grpo, "Versions") == ["not recorded"]
     assert _value(grpo, "Environment") == ["tools 1.4.2"] and _value(grpo, "Reward spec") == ["tool-calling@2"]
     assert re.findall(r"^\| [^|]+ \| (1|0\.25) \|$", grpo.split("| Reward component |")[1], re.M) == ["1", "0.25"]
-    assert _value(grpo, "Task success, up to step 60") == ["84%"]
+    assert _value(grpo, "Success, up to step 60") == ["84%"]
     scored = _section(card, "Evaluation")
     assert "| tasks@1 | none | 75% (" in scored and "| 4 × 2 |" in scored and "| eval |" in scored
     assert card_of(RegisteredModel.objects.get(pk=past.model.pk)) == card
@@ -64,7 +64,7 @@ def test_figures_of_a_checkpoint_are_those_of_its_step(past: Past, saved: Any, p
         project=project, name="early", kind=ModelKind.RUN, checkpoint=saved(past.grpo, 20, final=False)
     )
     card = card_of(kept)
-    assert _value(card, "Task success, up to step 20") == ["16%"] and "84%" not in card
+    assert _value(card, "Success, up to step 20") == ["16%"] and "84%" not in card
 
 
 def test_limits_say_what_was_not_evaluated(past: Past, evaluation: Callable[..., Run]) -> None:

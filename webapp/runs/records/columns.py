@@ -50,7 +50,7 @@ COLUMNS = {
     for column in (
         Column("state", gettext_noop("State"), "state"),
         Column("diagnosis", gettext_noop("Diagnosis")),
-        Column("success", gettext_noop("Task success"), "-success", figure=True),
+        Column("success", gettext_noop("Success"), "-success", figure=True),
         Column("heldout", gettext_noop("Held-out success"), "-heldout", figure=True),
         Column("reward", gettext_noop("Reward"), "-reward", figure=True),
         Column("trend", gettext_noop("Trend")),

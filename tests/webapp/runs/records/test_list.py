@@ -91,7 +91,7 @@ def test_the_address_is_the_view(client_for: Any, project: Any, rita: Any, make_
     _config(make_run, name="beta")
     page = client_for(rita).get(_url("run-list", project), {"tag": "best", "cols": "model,started"}).content.decode()
     assert "alpha" in page and ">beta<" not in page
-    assert ">Model<" in page.replace("\n", "").replace("  ", "") and "Task success</a>" not in page
+    assert ">Model<" in page.replace("\n", "").replace("  ", "") and "Success</a>" not in page
     odd = client_for(rita).get(_url("run-list", project), {"tag": "'\x00", "cols": "<b>", "spec": "\x00", "q": "%"})
     assert odd.status_code == 200 and "No run matches" in odd.content.decode()
 
@@ -319,7 +319,7 @@ def test_a_row_holds_and_escapes_what_people_wrote(project: Any, make_run: Any, 
     assert f'action="{at}star/" hx-post="{at}star/"' in page and f'aria-label="Star {escaped}">' in page
     assert 'name="on" value="1" aria-pressed="false"' in page
     assert f'<span class="cell-sub" title="{escaped}">{escaped}</span>' in page
-    assert '<td class="num" data-label="Task success">50%</td>' in page
+    assert '<td class="num" data-label="Success">50%</td>' in page
     assert (
         f'<td data-label="Tags"><span class="tags"><a class="tag" href="/p/{project.slug}/runs/?tag=a/b%26c"'
         ' title="Runs tagged a/b&amp;c">a/b&amp;c</a></span></td>'
