@@ -1,5 +1,8 @@
 """The pictures of the README, taken of a demo that has trained: ``python -m tests.pictures LINK``.
 
+``--pages`` takes the ten pages of docs/pages.md instead, each in light, dark, Chinese and 390 px wide, to look
+at them before and after a change.
+
 ``LINK`` is a login link (``python manage.py login_link``) of a site that ``make demo`` started. Each picture is taken
 in English and in Chinese (``NAME.png`` and ``NAME-zh.png`` of ``docs/img``).
 """
@@ -19,6 +22,7 @@ ROOT = Path(__file__).resolve().parent.parent
 CHROMIUM = "/usr/bin/chromium"
 WIDTH = 1360
 RUN = "first-grpo"
+RUNS = (RUN, "warm-up")
 LANGUAGES = {"en": "", "zh-hans": "-zh"}
 
 
@@ -74,6 +78,52 @@ def pictures(link: str, folder: Path) -> None:
         browser.close()
 
 
+PAGES = {
+    "overview": "../../",
+    "runs": "../",
+    "run": "",
+    "rollouts": "rollouts/?outcome=failed",
+    "rollout": "rollouts/?outcome=failed",
+    "tasks": "tasks/",
+    "lab": "../../rewards/lab/?run={run}",
+    "new-run": "../new/",
+    "compare": "../../compare/?c={run}&c={warm_up}",
+    "models": "../../models/",
+}
+FORMS = {
+    "light": ("light", 1440, "en"),
+    "dark": ("dark", 1440, "en"),
+    "phone": ("light", 390, "en"),
+    "zh": ("light", 1440, "zh-hans"),
+}
+
+
+def all_pages(link: str, folder: Path) -> None:
+    """The pages of docs/pages.md in all forms, as far as a person sees them without scrolling."""
+    with sync_playwright() as play:
+        browser = play.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+        page = browser.new_context(viewport={"width": 1440, "height": 900}).new_page()
+        page.goto(link)
+        page.locator("main button").first.click()
+        page.wait_for_load_state("networkidle")
+        page.goto(urljoin(link, "/p/demo/runs/"))
+        hrefs = {name: page.get_by_role("link", name=name, exact=True).first.get_attribute("href") for name in RUNS}
+        run, warm_up = (str(href).rstrip("/").rpartition("/")[2] for href in hrefs.values())
+        for form, (scheme, width, language) in FORMS.items():
+            page.set_viewport_size({"width": 1440, "height": 900})
+            page.goto(urljoin(link, "/p/demo/runs/"))
+            speak(page, language)
+            page.set_viewport_size({"width": width, "height": 900})
+            page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+            for name, place in PAGES.items():
+                page.goto(urljoin(urljoin(link, f"/p/demo/runs/{run}/"), place.format(run=run, warm_up=warm_up)))
+                if name == "rollout":
+                    page.goto(urljoin(page.url, str(page.locator("a.found-place").first.get_attribute("href"))))
+                page.wait_for_timeout(2500)
+                page.screenshot(path=folder / f"{name}-{form}.png")
+        browser.close()
+
+
 def speak(page: Page, language: str) -> None:
     """Choose a language as a person does."""
     page.locator(f"button[name=language][value='{language}']").first.evaluate(
@@ -87,8 +137,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition(":")[0])
     parser.add_argument("link")
     parser.add_argument("--folder", type=Path, default=ROOT / "docs" / "img")
+    parser.add_argument("--pages", action="store_true", help="the ten pages of docs/pages.md in four forms")
     options = parser.parse_args()
-    pictures(options.link, options.folder)
+    (all_pages if options.pages else pictures)(options.link, options.folder)
     return 0
 
 
