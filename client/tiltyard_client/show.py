@@ -246,7 +246,7 @@ def comparison(found: Json) -> None:
         notes([_("Their rewards were made of different specs; --spec weighs all by one.")])
     notes(_lacking(found))
     if not found["items"]:
-        console.print(_("None of these runs is an evaluation: tiltyard evaluate RUN"))
+        console.print(_("To evaluate one: tiltyard evaluate RUN"))
 
 
 def _lacking(found: Json) -> list[str]:
