@@ -38,6 +38,7 @@ ALONE |= dict.fromkeys(
 )
 # Parts of a form that is being filled in; the operation that takes the whole does the same checks.
 ALONE |= {
+    PROJECT + "runs/new/plan/": "multiplies the numbers of a form; the preflight names what is held out and the disk",
     PROJECT + "runs/new/yaml/": "turns a form into text and back",
     PROJECT + "runs/new/rendered/of-form/": "leads from a form to a page; python -m training rendered prints the same",
     PROJECT + "runs/new/needs/": "fills the form of a preset; datasets and environments have operations of their own",

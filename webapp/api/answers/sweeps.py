@@ -9,7 +9,7 @@ from pydantic import Field
 from webapp.common.answers import Answer, Interval, Object, Time, Username
 
 
-class Axis(Answer):
+class SweptOption(Answer):
     """An option that is varied."""
 
     option: str
@@ -22,7 +22,7 @@ class Sweep(Answer):
     id: UUID
     name: str
     mode: str = Field(description="product or single")
-    axes: list[Axis]
+    axes: list[SweptOption]
     base: Object = Field(description="the setting that all others are compared with")
     created_by: Username
     created_at: Time
