@@ -3,6 +3,7 @@
 import { h, icon, setText, t } from "./lib/dom.js";
 import { ago } from "./lib/format.js";
 import { palette } from "./lib/palette.js";
+import { previews } from "./lib/preview.js";
 
 /**
  * Show a short message in the corner.
@@ -159,4 +160,5 @@ document.addEventListener("htmx:afterSettle", freshenTimes);
 setInterval(slowTick, 30000);
 freshenTimes();
 palette();
+previews();
 if (location.hash === "#rail") history.replaceState(null, "", location.pathname + location.search);

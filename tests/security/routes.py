@@ -122,6 +122,7 @@ TABLE: dict[str, dict[str, Who]] = {
             "verl/",
             "held-out/",
             "said/",
+            "preview/",
         )
     },
     PROJECT + "runs/" + OWN_PK + "held-out/<int:step>/": READ,

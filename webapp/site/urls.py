@@ -10,7 +10,7 @@ from webapp.foreign import views as foreign_views
 from webapp.reading.urls import run_urlpatterns as reading
 from webapp.site import home, workers
 from webapp.site.palette import views as palette
-from webapp.site.run_pages import list_views, parts, said, views
+from webapp.site.run_pages import list_views, parts, preview, said, views
 
 run_urlpatterns: list[URLPattern | URLResolver] = [
     path("", include("webapp.launch.urls")),
@@ -25,6 +25,7 @@ run_urlpatterns: list[URLPattern | URLResolver] = [
     path("<uuid:pk>/star/", list_views.run_star, name="run-star"),
     path("<uuid:pk>/label/", list_views.run_label, name="run-label"),
     path("<uuid:pk>/", views.run_detail, name="run-detail"),
+    path("<uuid:pk>/preview/", preview.run_preview, name="run-preview"),
     path("<uuid:pk>/held-out/", parts.run_held_out, name="run-held-out"),
     path("<uuid:pk>/held-out/<int:step>/", parts.run_held_out_step, name="run-held-out-step"),
     path("<uuid:pk>/bfcl-scores.zip", views.run_score_files, name="run-score-files"),

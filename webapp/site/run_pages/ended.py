@@ -152,13 +152,18 @@ def _best_fact(run: Run, best: Best, reader: Reader) -> Fact:
     )  # fmt: skip
 
 
+def certainty_text(tries: int, low: float | None, high: float | None, *, tasks: bool) -> str:
+    """How many tasks or rollouts a share is of, and its interval; empty where that is not known."""
+    if not tries or low is None or high is None:
+        return ""
+    words = _("%(n)s tasks, 95%%: %(low)s – %(high)s") if tasks else _("%(n)s rollouts, 95%%: %(low)s – %(high)s")
+    return words % {"n": f"{tries:,}", "low": percent(low), "high": percent(high)}
+
+
 def _certainty_texts(best: Best) -> Iterator[str]:
     """How certain the figure is: what it is a share of, its interval, and of how many it is the highest."""
-    if best.tries and best.low is not None and best.high is not None:
-        words = _("%(n)s tasks, 95%%: %(low)s – %(high)s") if best.held_out else _(
-            "%(n)s rollouts, 95%%: %(low)s – %(high)s"
-        )  # fmt: skip
-        yield words % {"n": f"{best.tries:,}", "low": percent(best.low), "high": percent(best.high)}
+    if text := certainty_text(best.tries, best.low, best.high, tasks=best.held_out):
+        yield text
     if best.of > 1:
         yield _("the highest of %(of)s such means, so partly luck") % {"of": best.of}
 

@@ -1,0 +1,107 @@
+"""The looks of every page: cards of runs, density, paper, and marks of what changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.urls import reverse
+from playwright.sync_api import Page, expect
+
+from webapp.people.teams.models import User
+from webapp.runs.models import Run
+from webapp.runs.states import RunState
+
+pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True), pytest.mark.timeout(120)]
+APART = """() => {
+  const [card, link] = ["#run-preview", "[aria-describedby=run-preview]"].map((one) =>
+    document.querySelector(one).getBoundingClientRect());
+  return card.top >= link.bottom || card.bottom <= link.top;
+}"""
+
+
+@pytest.fixture
+def runs(make_run: Callable[..., Run]) -> list[Run]:
+    """Two that have ended, so that their list does not poll."""
+    fields: dict[str, Any] = {"state": RunState.SUCCEEDED, "total_steps": 40, "step": 40, "success": 0.5}
+    return [make_run(name=name, **fields) for name in ("first", "名" * 80)]
+
+
+def _list(page: Page) -> Page:
+    page.goto(reverse("run-list", args=["joust"]))
+    page.wait_for_function("document.readyState === 'complete'")
+    return page
+
+
+def test_a_card_comes_while_the_pointer_rests_on_a_run(
+    runs: list[Run], page_for: Callable[..., Page], bob: User
+) -> None:
+    page = _list(page_for(bob))
+    card, link = page.get_by_role("tooltip"), page.get_by_role("link", name="first", exact=True)
+    before = page.evaluate("document.documentElement.scrollHeight")
+    link.hover()
+    expect(card).to_contain_text("64 rollouts, 95%: 38.1% – 61.9%")
+    expect(link).to_have_attribute("aria-describedby", "run-preview")
+    assert page.evaluate(APART) and page.evaluate("document.documentElement.scrollHeight") == before
+    card.hover()
+    page.wait_for_timeout(300)
+    expect(card).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(card).to_be_hidden()
+    link.hover()
+    expect(card).to_be_visible()
+    page.locator("h1").hover()
+    expect(card).to_be_hidden()
+    assert link.get_attribute("aria-describedby") is None
+
+
+def test_a_pointer_that_passes_asks_for_nothing(runs: list[Run], page_for: Callable[..., Page], bob: User) -> None:
+    page, asked = _list(page_for(bob)), []
+    page.on("request", lambda request: asked.append(request.url) if "preview" in request.url else None)
+    page.get_by_role("link", name="first", exact=True).hover()
+    page.locator("h1").hover()
+    page.wait_for_timeout(500)
+    assert asked == []
+
+
+def test_a_card_comes_by_keyboard_and_goes_with_the_focus(
+    runs: list[Run], page_for: Callable[..., Page], bob: User
+) -> None:
+    page = _list(page_for(bob))
+    card = page.get_by_role("tooltip")
+    page.locator(f"#pick-{runs[1].pk}").focus()
+    page.keyboard.press("Tab")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == runs[1].name
+    expect(card).to_contain_text(runs[1].name)
+    assert page.evaluate(APART)
+    page.keyboard.press("Escape")
+    expect(card).to_be_hidden()
+    page.keyboard.press("Shift+Tab")
+    page.keyboard.press("Tab")
+    expect(card).to_be_visible()
+    page.keyboard.press("Tab")
+    expect(card).to_be_hidden()
+
+
+def test_a_finger_gets_the_page_and_no_card(runs: list[Run], page_for: Callable[..., Page], bob: User) -> None:
+    page = _list(page_for(bob, has_touch=True, viewport={"width": 390, "height": 800}))
+    page.get_by_role("link", name="first", exact=True).tap()
+    page.wait_for_url(f"**/{runs[0].pk}/")
+    assert page.get_by_role("tooltip").count() == 0
+
+
+def test_a_card_stays_while_its_list_comes_again(
+    runs: list[Run], make_run: Any, page_for: Callable[..., Page], bob: User
+) -> None:
+    make_run(name="at work", state=RunState.RUNNING, step=1)
+    page = _list(page_for(bob))
+    card, link = page.get_by_role("tooltip"), page.get_by_role("link", name="at work", exact=True)
+    link.hover()
+    expect(card).to_be_visible()
+    link.evaluate("node => (window.before = node)")
+    page.wait_for_function("() => !window.before.isConnected")  # every four seconds
+    page.wait_for_timeout(400)
+    expect(card).to_be_visible()
+    expect(link).to_have_attribute("aria-describedby", "run-preview")
