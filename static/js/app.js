@@ -89,11 +89,12 @@ export async function copy(text) {
 /** @param {SubmitEvent} event */
 function onSubmit(event) {
   const form = /** @type {HTMLFormElement} */ (event.target);
-  if (form.matches("[data-theme-form]")) {
+  if (form.matches("[data-looks-form]")) {
     event.preventDefault();
     const button = /** @type {HTMLButtonElement} */ (event.submitter);
-    setTheme(button.value);
-    for (const other of form.querySelectorAll("button")) other.setAttribute("aria-pressed", String(other === button));
+    setLook(button.name, button.value);
+    for (const other of form.querySelectorAll(`button[name="${button.name}"]`))
+      other.setAttribute("aria-pressed", String(other === button));
     const shown = form.parentElement?.querySelector("summary .icon");
     const chosen = button.querySelector(".icon");
     if (shown && chosen) shown.replaceWith(chosen.cloneNode(true));
@@ -107,11 +108,14 @@ function onSubmit(event) {
   }
 }
 
-/** @param {string} theme */
-function setTheme(theme) {
+/**
+ * @param {string} name theme or density
+ * @param {string} value
+ */
+function setLook(name, value) {
   const secure = location.protocol === "https:" ? "; Secure" : "";
-  document.cookie = `tiltyard-theme=${theme}; Path=/; Max-Age=31536000; SameSite=Lax${secure}`;
-  document.documentElement.dataset.theme = theme;
+  document.cookie = `tiltyard-${name}=${value}; Path=/; Max-Age=31536000; SameSite=Lax${secure}`;
+  document.documentElement.dataset[name] = value;
   document.dispatchEvent(new CustomEvent("tiltyard:theme"));
 }
 
@@ -161,4 +165,6 @@ setInterval(slowTick, 30000);
 freshenTimes();
 palette();
 previews();
+// Charts have the colours of their page, which on paper is light.
+matchMedia("print").addEventListener("change", () => document.dispatchEvent(new CustomEvent("tiltyard:theme")));
 if (location.hash === "#rail") history.replaceState(null, "", location.pathname + location.search);

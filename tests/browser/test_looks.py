@@ -105,3 +105,39 @@ def test_a_card_stays_while_its_list_comes_again(
     page.wait_for_timeout(400)
     expect(card).to_be_visible()
     expect(link).to_have_attribute("aria-describedby", "run-preview")
+
+
+def test_density_is_chosen_next_to_the_theme_and_stays(
+    runs: list[Run], page_for: Callable[..., Page], bob: User
+) -> None:
+    page = _list(page_for(bob))
+    row, cell = page.locator("#run-list tbody tr").first, page.locator("#run-list td.num").first
+    size = "node => getComputedStyle(node).fontSize"
+    before, comfortable = row.bounding_box(), cell.evaluate(size)
+    page.get_by_label("Theme and density").click()
+    page.get_by_role("button", name="Compact", exact=True).click()
+    expect(page.locator("html")).to_have_attribute("data-density", "compact")
+    page.reload()
+    expect(page.locator("html")).to_have_attribute("data-density", "compact")
+    after = row.bounding_box()
+    assert before and after and before["height"] - after["height"] >= 6
+    assert (comfortable, cell.evaluate(size)) == ("13px", "12px")
+    page.get_by_label("Theme and density").click()
+    page.get_by_role("button", name="Dark", exact=True).click()
+    page.reload()
+    for name, value in (("data-theme", "dark"), ("data-density", "compact")):
+        expect(page.locator("html")).to_have_attribute(name, value)
+
+
+def test_paper_is_light_and_has_nothing_to_press(runs: list[Run], page_for: Callable[..., Page], bob: User) -> None:
+    page = _list(page_for(bob, color_scheme="dark"))
+    ink, ground = "getComputedStyle(document.body).color", "getComputedStyle(document.body).backgroundColor"
+    assert page.evaluate(ink) == "rgb(231, 234, 234)"
+    page.emulate_media(media="print", color_scheme="dark")
+    assert (page.evaluate(ink), page.evaluate(ground)) == ("rgb(25, 28, 29)", "rgba(0, 0, 0, 0)")
+    for gone in (".rail", ".topbar", ".button", ".menu", ".toasts", ".pick", ".star"):
+        assert page.locator(f"{gone}:visible").count() == 0, gone
+    expect(page.get_by_role("link", name="first", exact=True)).to_be_visible()
+    page.context.add_cookies([{"name": "tiltyard-theme", "value": "dark", "url": page.url}])
+    page.reload()
+    assert page.evaluate(ink) == "rgb(25, 28, 29)", "also where dark was chosen by hand"

@@ -22,7 +22,7 @@ from django.utils.translation import get_language
 from django.utils.translation import gettext as _
 
 from webapp.api.base import api
-from webapp.common.middleware import page
+from webapp.common.middleware import LOOKS, page
 
 PREFIX = "/api/v1/"
 METHODS = ("get", "post", "patch", "put", "delete")
@@ -301,10 +301,10 @@ def constant_answer(request: HttpRequest, made: Constant, *, cache_control: str)
 # The reference of the API as a page.
 #
 # Its operations are laid out once for each language; the page without a login, which names no person, once for each
-# language and theme. The server's name in the request replaces ``ADDRESS`` last.
+# language, theme and density. The server's name in the request replaces ``ADDRESS`` last.
 
 ADDRESS = "http://address.of.this.server.invalid"
-MOST_ADDRESSES = 32  # names of one server, languages and themes together
+MOST_ADDRESSES = 32  # names of one server, languages and looks together
 CACHE_CONTROL = "private, no-cache"  # after a login the page has another frame
 
 
@@ -312,7 +312,7 @@ def docs_answer(request: HttpRequest) -> HttpResponseBase:
     """The page: the same bytes for every stranger, with the person's own frame after a login."""
     address, language = request.build_absolute_uri("/").rstrip("/"), get_language() or ""
     if not request.user.is_authenticated:
-        made = _stranger_page_at(language, str(page(request)["theme"]), address)
+        made = _stranger_page_at(language, tuple(page(request)[name] for name in LOOKS), address)
         return constant_answer(request, made, cache_control=CACHE_CONTROL)
     context = {
         **_page_context(language),
@@ -341,13 +341,16 @@ def _operations_html(_language: str) -> SafeString:
 
 
 @cache
-def _stranger_page(language: str, theme: str, product_name: str) -> str:
-    return render_to_string("api/docs.html", {**_page_context(language), "theme": theme, "product_name": product_name})
+def _stranger_page(language: str, looks: tuple[str, ...], product_name: str) -> str:
+    return render_to_string(
+        "api/docs.html",
+        {**_page_context(language), **dict(zip(LOOKS, looks, strict=True)), "product_name": product_name},
+    )
 
 
 @lru_cache(maxsize=MOST_ADDRESSES)
-def _stranger_page_at(language: str, theme: str, address: str) -> Constant:
-    whole = _stranger_page(language, theme, settings.PRODUCT_NAME)
+def _stranger_page_at(language: str, looks: tuple[str, ...], address: str) -> Constant:
+    whole = _stranger_page(language, looks, settings.PRODUCT_NAME)
     return constant(_with_address(whole, address).encode(), "text/html; charset=utf-8")
 
 

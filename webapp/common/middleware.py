@@ -120,10 +120,23 @@ class ErrorShapeMiddleware:
 # The context of every page's template.
 
 
+LOOKS = {"theme": ("system", "light", "dark"), "density": ("comfortable", "compact")}
+"""What a person may choose of the looks of all pages, the usual first; each is kept in a cookie."""
+
+
+def look_cookie(name: str) -> str:
+    """The cookie that keeps a choice of looks; the script of every page sets it too."""
+    return f"tiltyard-{name}"
+
+
+def _chosen_look(request: HttpRequest, name: str) -> str:
+    chosen = request.COOKIES.get(look_cookie(name), "")
+    return chosen if chosen in LOOKS[name] else LOOKS[name][0]
+
+
 def page(request: HttpRequest) -> dict[str, Any]:
-    """Theme (light, dark or system) and the product's name; the project is set by the view that authorised it."""
-    theme = request.COOKIES.get("tiltyard-theme", "system")
+    """Looks (theme and density) and the product's name; the project is set by the view that authorised it."""
     return {
-        "theme": theme if theme in {"light", "dark"} else "system",
+        **{name: _chosen_look(request, name) for name in LOOKS},
         "product_name": settings.PRODUCT_NAME,
     }

@@ -60,6 +60,7 @@ export class Curves {
     new ResizeObserver(batched(() => this.resize(), 100)).observe(box);
     document.addEventListener("tiltyard:theme", () => this.recolour());
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.recolour());
+    matchMedia("print").addEventListener("change", () => this.drawAll());
   }
 
   /**
@@ -229,6 +230,15 @@ export class Curves {
   recolour() {
     for (const chart of this.charts.values()) chart.dirty = true;
     this.redraw();
+  }
+
+  /** At once, also those that were not looked at: paper shows all, in its own colours and width. */
+  drawAll() {
+    for (const chart of this.charts.values()) {
+      chart.read();
+      chart.draw();
+      chart.dirty = true; // for the next look on the screen
+    }
   }
 
   resize() {

@@ -82,7 +82,7 @@ export function pathOf(x, y) {
 export function paint(node, traces, layout) {
   const [across, down] = [node.clientWidth || 320, node.clientHeight || layout.height];
   const at = frame(layout, across, down);
-  const plain = { width: across, height: down, "aria-hidden": "true" };
+  const plain = { width: across, height: down, viewBox: `0 0 ${across} ${down}`, "aria-hidden": "true" };
   const seen = s("svg", { x: MARGIN.l, y: MARGIN.t, width: at.width, height: at.height }); // cuts what lies outside
   const inside = s("g", { transform: `translate(${-MARGIN.l},${-MARGIN.t})` });
   seen.append(inside);

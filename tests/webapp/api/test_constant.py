@@ -98,3 +98,5 @@ def test_a_strangers_page_has_nothing_of_a_person_and_a_persons_has_their_menu(
     dark = client_for(None)
     dark.cookies["tiltyard-theme"] = "dark"
     assert b'data-theme="dark"' in dark.get(ADDRESSES[1]).content and b'data-theme="system"' in stranger.content
+    dark.cookies["tiltyard-density"] = "compact"
+    assert b'data-density="compact"' in dark.get(ADDRESSES[1]).content

@@ -26,6 +26,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST
 
+from webapp.common.middleware import LOOKS, look_cookie
 from webapp.common.pages import own_address
 from webapp.people.teams.audit import audit
 from webapp.people.teams.logins import login_link_create, login_link_use, mail_allowed
@@ -177,9 +178,11 @@ def forgotten(request: HttpRequest) -> HttpResponse:
 
 @require_POST
 def set_theme(request: HttpRequest) -> HttpResponse:
-    """Keep the theme in a cookie; the script does the same without a request."""
-    theme = request.POST.get("theme", "")
+    """Keep the theme or the density in a cookie; the script does the same without a request."""
     response = redirect(own_address(request, request.POST.get("next", ""), "/"))
-    if theme in {"light", "dark", "system"}:
-        response.set_cookie("tiltyard-theme", theme, max_age=THEME_AGE_S, samesite="Lax", secure=request.is_secure())
+    for name, values in LOOKS.items():
+        if (value := request.POST.get(name, "")) in values:
+            response.set_cookie(
+                look_cookie(name), value, max_age=THEME_AGE_S, samesite="Lax", secure=request.is_secure()
+            )
     return response

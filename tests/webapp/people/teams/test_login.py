@@ -126,6 +126,17 @@ def test_the_theme_is_a_cookie_and_goes_back_only_to_us() -> None:
     assert client.get(reverse("set-theme")).status_code == 405
 
 
+def test_the_density_is_a_cookie_of_its_own() -> None:
+    client = Client()
+    assert 'data-density="comfortable"' in client.get("/login/").content.decode()
+    answer = client.post(reverse("set-theme"), {"density": "compact", "next": "/login/"})
+    assert list(answer.cookies) == ["tiltyard-density"] and answer.cookies["tiltyard-density"].value == "compact"
+    assert 'data-density="compact"' in client.get("/login/").content.decode()
+    assert not client.post(reverse("set-theme"), {"density": "tiny"}).cookies
+    client.cookies["tiltyard-density"] = "tiny"
+    assert 'data-density="comfortable"' in client.get("/login/").content.decode()
+
+
 def test_the_interface_speaks_chinese() -> None:
     client = Client()
     client.post(reverse("set-language"), {"language": "zh-hans", "next": "/login/"})
