@@ -1,5 +1,6 @@
 // @ts-check
 /** Common to all pages: menus, the rail on phones, dialogs, the palette, copying, theme, toasts, fresh times, HTMX errors. */
+import { marksOfLists } from "./lib/changed.js";
 import { h, icon, setText, t } from "./lib/dom.js";
 import { ago } from "./lib/format.js";
 import { palette } from "./lib/palette.js";
@@ -165,6 +166,7 @@ setInterval(slowTick, 30000);
 freshenTimes();
 palette();
 previews();
+marksOfLists();
 // Charts have the colours of their page, which on paper is light.
 matchMedia("print").addEventListener("change", () => document.dispatchEvent(new CustomEvent("tiltyard:theme")));
 if (location.hash === "#rail") history.replaceState(null, "", location.pathname + location.search);

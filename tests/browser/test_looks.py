@@ -141,3 +141,24 @@ def test_paper_is_light_and_has_nothing_to_press(runs: list[Run], page_for: Call
     page.context.add_cookies([{"name": "tiltyard-theme", "value": "dark", "url": page.url}])
     page.reload()
     assert page.evaluate(ink) == "rgb(25, 28, 29)", "also where dark was chosen by hand"
+
+
+def test_a_cell_that_changed_is_marked_and_no_other(
+    runs: list[Run], make_run: Any, page_for: Callable[..., Page], bob: User
+) -> None:
+    run = make_run(name="at work", state=RunState.RUNNING, step=1)
+    page = _list(page_for(bob))
+    page.evaluate("""() => {
+      window.seen = [];
+      const note = (all) => all.forEach((one) =>
+        one.target.hasAttribute("data-changed") && window.seen.push(one.target.textContent));
+      new MutationObserver(note).observe(document.body, { subtree: true, attributeFilter: ["data-changed"] });
+    }""")
+    Run.objects.filter(pk=run.pk).update(step=2)
+    page.wait_for_function("() => window.seen.length")
+    assert page.evaluate("window.seen") == ["2 / 100"]
+    expect(page.locator("[data-changed]")).to_have_count(0)
+    page.emulate_media(reduced_motion="reduce")
+    Run.objects.filter(pk=run.pk).update(step=3)
+    page.wait_for_function("() => window.seen.length > 1")
+    assert page.locator("[data-changed]").evaluate("node => getComputedStyle(node).animationName") == "none"

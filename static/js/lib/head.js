@@ -1,5 +1,6 @@
 // @ts-check
 /** The head of the run page: state, phase, progress, time left, freshness, notices, tiles. */
+import { setLiveText } from "./changed.js";
 import { all, h, has, maybe, s, setAttr, setText, t } from "./dom.js";
 import { coarse, duration, figure, percent, plain } from "./format.js";
 import { heldText } from "./held.js";
@@ -180,7 +181,7 @@ export function drawTiles(curves) {
     const curve = curves.get(tile.getAttribute("data-metric") || "");
     if (!curve) continue;
     const format = FORMATS[/** @type {keyof typeof FORMATS} */ (tile.getAttribute("data-kind"))] || FORMATS.figure;
-    setText(tile.querySelector(".tile-value"), format(last(curve.values)));
+    setLiveText(tile.querySelector(".tile-value"), format(last(curve.values)));
     if (!curve.means) drawSpark(tile, curve.values); // of a thinned curve the newest figures are those that came with the page
   }
 }

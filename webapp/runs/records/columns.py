@@ -69,6 +69,8 @@ COLUMNS = {
 USUAL = ("state", "diagnosis", "success", "heldout", "reward", "trend", "tags", "owner", "step", "created")
 SHORT = ("state", "diagnosis", "success", "reward", "trend", "owner", "step", "created")
 """Of a project's newest runs on its own page."""
+LIVE = frozenset({"state", "diagnosis", "success", "heldout", "reward", "step"})
+"""Whose changes a list that comes again marks; times change with every look."""
 
 
 def columns_named(keys: Iterable[str]) -> list[Column]:
@@ -202,6 +204,8 @@ DRAWN: dict[str, Callable[[RunRow], str]] = {
 
 NOTES_SHOWN = 70
 _NOTHING = SafeString("")
+_CLASS = (_NOTHING, SafeString(' class="num"'))
+_LIVE = (_NOTHING, SafeString(" data-live"))
 _ROW = (
     '<tr><td class="cell-main"><div class="cell-pick">{}<span class="cell-name"><a href="{}">{}</a> '
     '<span class="tag">{}</span>{}{}</span></div></td>{}</tr>'
@@ -223,9 +227,9 @@ def table_rows(rows: Iterable[RunRow], shown: Sequence[Head], slug: str, csrf: s
     run_address, star_address = addresses_of("run-detail", slug), addresses_of("run-star", slug)
     sweep_address = addresses_of("sweep-detail", slug)
     drawn = {**DRAWN, "tags": lambda row: tag_links(slug, row.run.tags)}
-    cell = '<td{} data-label="{}">'
+    cell = '<td{}{} data-label="{}">'
     cells = [
-        (format_html(cell, SafeString(' class="num"' if head.column.figure else ""), head.title), drawn[head.key])
+        (format_html(cell, _CLASS[head.column.figure], _LIVE[head.key in LIVE], head.title), drawn[head.key])
         for head in shown
     ]
     found = []

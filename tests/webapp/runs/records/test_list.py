@@ -319,7 +319,7 @@ def test_a_row_holds_and_escapes_what_people_wrote(project: Any, make_run: Any, 
     assert f'action="{at}star/" hx-post="{at}star/"' in page and f'aria-label="Star {escaped}">' in page
     assert 'name="on" value="1" aria-pressed="false"' in page
     assert f'<span class="cell-sub" title="{escaped}">{escaped}</span>' in page
-    assert '<td class="num" data-label="Success">50%</td>' in page
+    assert '<td class="num" data-live data-label="Success">50%</td>' in page
     assert (
         f'<td data-label="Tags"><span class="tags"><a class="tag" href="/p/{project.slug}/runs/?tag=a/b%26c"'
         ' title="Runs tagged a/b&amp;c">a/b&amp;c</a></span></td>'
