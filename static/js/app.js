@@ -1,5 +1,5 @@
 // @ts-check
-/** Common to all pages: menus, the rail on phones, dialogs, the palette, copying, theme, toasts, fresh times, HTMX errors. */
+/** Common to all pages: menus, the rail, dialogs, the palette, copying, looks, toasts, cards of runs, HTMX errors. */
 import { marksOfLists } from "./lib/changed.js";
 import { h, icon, setText, t } from "./lib/dom.js";
 import { ago } from "./lib/format.js";
