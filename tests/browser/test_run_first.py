@@ -90,7 +90,7 @@ def test_the_chart_that_answers_has_held_out_success_and_the_reward_behind_it(
     page.locator(f"{LEAD} .chart-plot").hover()
     expect(page.locator("[data-chart=reward] .chart-step")).to_contain_text("step")  # one crosshair through all
     page.locator(f"{LEAD} .chart-plot").click()
-    page.wait_for_url("**tab=rollouts**")
+    page.wait_for_url("**/rollouts/?step_from=**")
 
 
 def _speak(trainer: Trainer, rollout: str, words: str) -> None:

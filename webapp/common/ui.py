@@ -9,7 +9,6 @@ import re
 from collections.abc import Callable
 from datetime import datetime
 from typing import Any
-from uuid import uuid4
 
 from django import template
 from django.forms.renderers import DjangoTemplates
@@ -18,6 +17,7 @@ from django.templatetags.static import static
 from django.utils import timezone
 from django.utils.html import conditional_escape, escape, format_html, format_html_join, json_script
 from django.utils.safestring import SafeString, mark_safe
+from django.utils.text import slugify
 from django.utils.translation import get_language, ngettext
 from django.utils.translation import gettext as _
 
@@ -65,17 +65,17 @@ def icon(name: str) -> SafeString:
 
 
 @register.simple_tag
-def term(name: str) -> SafeString:
+def term(name: str, place: str = "") -> SafeString:
     """A button with a question mark that opens the explanation of a word of the field; the browser does it without a
-    script, also by keyboard, and Escape closes it."""
+    script, also by keyboard, and Escape closes it. ``place`` keeps several of one word on a page apart."""
     word, text = TERMS[name]
-    place = f"term-{uuid4().hex[:8]}"
+    target = "-".join(part for part in ("term", name, slugify(place)) if part)
     return format_html(
         '<button type="button" class="term" popovertarget="{}" aria-label="{}">?</button>'
         '<span class="term-text" id="{}" popover>{}</span>',
-        place,
+        target,
         _("What does “%(word)s” mean?") % {"word": word},
-        place,
+        target,
         text,
     )
 

@@ -98,7 +98,7 @@ def _pages(client: Client, project: Project, item: RunImport, run: Run) -> None:
     shown = client.get(reverse("run-import-detail", args=[project.slug, item.pk])).content.decode()
     assert "the key" not in shown and "not valid JSON" in shown and "critic/score/mean" in shown
     page = client.get(reverse("run-detail", args=[project.slug, run.pk])).content.decode()
-    assert "imported from verl" in page and "What was read" in page and 'id="panel-rollouts"' in page
+    assert "imported from verl" in page and "What was read" in page and 'data-tab="rollouts"' in page
     for absent in ('id="run-stop"', 'id="run-pause"', "runs/new/?from=", 'data-metric="kl"', "None yet."):
         assert absent not in page
     assert "do not show for how long it held a device" in page, "reading the files is no cost"
