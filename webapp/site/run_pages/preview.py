@@ -10,7 +10,6 @@ from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils.translation import gettext as _
-from django.views.decorators.cache import cache_control
 from django.views.decorators.http import require_GET
 
 from training.evaluation import share_interval
@@ -23,8 +22,6 @@ from webapp.runs.models import Run
 from webapp.runs.records.selectors import own_run
 from webapp.site.run_pages.ended import certainty_text
 
-KEPT_S = 10
-"""How long a browser may show the same card again without a request."""
 SPARK_VALUES = 48
 
 
@@ -55,12 +52,12 @@ def _played(run: Run) -> Iterator[Share]:
     whole = ((run.evaluation or {}).get("figures") or {}).get("success") or {}
     if whole.get("value") is not None:
         about = certainty_text(whole.get("tasks") or 0, whole.get("low"), whole.get("high"), tasks=True)
-        yield Share(_("Task success"), percent(whole["value"]), about, [])
+        yield Share(_("Success"), percent(whole["value"]), about, [])
         return
     share = finite(run.success)
     if share is not None:
         trend = newest_values(run, [SUCCESS], SPARK_VALUES).get(SUCCESS, [])
-        yield Share(_("Task success"), percent(share), _certainty_of_step(run, share), trend)
+        yield Share(_("Success"), percent(share), _certainty_of_step(run, share), trend)
 
 
 def _certainty_of_step(run: Run, share: float) -> str:
@@ -72,7 +69,6 @@ def _certainty_of_step(run: Run, share: float) -> str:
 
 @login_required
 @require_GET
-@cache_control(private=True, max_age=KEPT_S)
 def run_preview(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """The card, as a part of a page."""
     _project, run = own_run(request, slug, pk)
