@@ -50,7 +50,7 @@ class Camera:
 
 def failed_rollout(page: Page) -> None:
     """Open the newest failed one, and the words that one of its components looked at."""
-    page.locator(".found-row a.found-place").first.click()
+    page.goto(urljoin(page.url, str(page.locator(".found-row a.found-place").first.get_attribute("href"))))
     page.wait_for_selector("#reward tr[data-part] button")
     page.locator("#reward tr[data-part] button").first.click()
 
