@@ -50,7 +50,7 @@ class Seeing(Journey):
         assert page.locator("#flight-slow").count() == 0
         chart = page.locator('[data-chart="reward"]')
         chart.scroll_into_view_if_needed()
-        expect(chart.locator(".chart-plot .trace").first).to_be_visible()
+        expect(chart.locator(".chart-plot .trace path").first).to_be_visible()
         chart.locator(".chart-menu summary").click()
         chart.locator("[data-act=pin]").click()
         page.wait_for_timeout(500)
@@ -98,7 +98,9 @@ class Seeing(Journey):
         page.fill("input[name=name]", "hard")
         page.get_by_role("button", name="Save", exact=True).click()
         page.wait_for_selector(".page-head .badge[data-state=ready]")
-        played = Rollout.objects.filter(run__name="seen", outcome="failed").values("row").distinct().count()
+        played = (
+            Rollout.objects.filter(run__name="seen", outcome="failed", held_out=False).values("row").distinct().count()
+        )
         assert Dataset.objects.get(name="hard").rows == played
         page.goto(found)
 
