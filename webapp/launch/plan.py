@@ -30,11 +30,11 @@ from webapp.people.teams.access import project_for
 from webapp.people.teams.models import Project
 from webapp.runs.metrics.models import MetricPoint
 from webapp.runs.models import Run
+from webapp.runs.records.queue import STEPS_MEASURED
 from webapp.runs.records.selectors import STEP_TIME
 from webapp.runs.states import RunState
 
 LOOKED_AT_RUNS = 8
-STEPS_MEASURED = 20
 LEAST_STEPS = 2
 NOT_CHOSEN_YET = frozenset({"data", "environment", "rewards", "evaluate"})
 """Groups of the form that may be incomplete."""
@@ -123,11 +123,9 @@ def _time_line(project: Project, config: JobConfig) -> Line:
     values = {"name": found.run.name, "n": found.steps, "seconds": duration(found.seconds)}
     note = _("%(seconds)s a step, as the last %(n)s steps of “%(name)s”; without evaluations") % values
     about = duration(steps * found.seconds)
-    return Line(title, about if low == high else _("%(about)s (%(low)s to %(high)s)") % _range(about, low, high), note)
-
-
-def _range(about: str, low: str, high: str) -> dict[str, str]:
-    return {"about": about, "low": low, "high": high}
+    if low != high:
+        about = _("%(about)s (%(low)s to %(high)s)") % {"about": about, "low": low, "high": high}
+    return Line(title, about, note)
 
 
 def _pace_of(project: Project, config: JobConfig) -> Pace | None:

@@ -13,10 +13,11 @@ from django.utils import translation
 from tests.webapp.launch.test_held_out import rows_of
 from tests.webapp.launch.test_launch import _data
 from training.config import JobConfig
-from webapp.launch.plan import STEPS_MEASURED, plan_of
+from webapp.launch.plan import plan_of
 from webapp.people.teams.models import Project, User
 from webapp.runs.metrics.models import MetricPoint
 from webapp.runs.models import Run
+from webapp.runs.records.queue import STEPS_MEASURED
 
 pytestmark = pytest.mark.django_db
 Clients = Callable[..., Client]
