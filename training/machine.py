@@ -1,4 +1,4 @@
-"""The machine's resources for this process: its share of the processors, and room on a disk.
+"""The machine's resources for this process: its share of the processors, memory, and room on a disk.
 
 Part of a disk is never filled (the reserve), so that journals, the database and all else that is there can continue and
 the run can still say why it paused.
@@ -53,6 +53,39 @@ def cgroup_cores(root: Path = CGROUP) -> float | None:
         return int(quota) / int(period) if int(quota) > 0 else None
     except (ValueError, ZeroDivisionError):  # "max": no quota
         return None
+
+
+def memory_left() -> int | None:
+    """Bytes of memory that the machine and the container leave; ``None`` where neither says."""
+    return min((value for value in (_available(), _container_left()) if value is not None), default=None)
+
+
+def _available(path: Path = Path("/proc/meminfo")) -> int | None:
+    try:
+        text = path.read_text()
+    except OSError:
+        return None
+    found = re.search(r"^MemAvailable:\s+(\d+) kB", text, re.MULTILINE)
+    return int(found[1]) * 1024 if found else None
+
+
+def _container_left(root: Path = CGROUP) -> int | None:
+    """The bytes that the container's limit leaves (cgroup v2, then v1); ``None`` without a limit.
+
+    Its use counts the page cache too, which the kernel gives back: inactive file pages are taken off.
+    """
+    names = (
+        (root, "memory.max", "memory.current"),
+        (root / "memory", "memory.limit_in_bytes", "memory.usage_in_bytes"),
+    )
+    for folder, limit, used in names:
+        try:
+            most, taken = int((folder / limit).read_text()), int((folder / used).read_text())
+            idle = re.search(r"^(?:total_)?inactive_file (\d+)", (folder / "memory.stat").read_text(), re.MULTILINE)
+        except (OSError, ValueError):  # not there, or "max"
+            continue
+        return max(0, most - taken + (int(idle[1]) if idle else 0))
+    return None
 
 
 def reserve_bytes(path: Path) -> int:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -47,6 +49,7 @@ FORBIDDEN_KEYS = {
     "trust_remote_code",
 }
 DTYPES = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}
+_NAMED = re.compile(r"(?<![A-Za-z0-9.])(\d+(?:\.\d+)?)([BM])(?![a-z0-9])", re.IGNORECASE)
 _HINT = "Use a folder with config.json, tokenizer files and *.safetensors, and nothing else that runs."
 
 
@@ -104,6 +107,28 @@ def read_json(path: Path, limit: int) -> Any:
         return json.loads(data)
     except (ValueError, RecursionError) as exc:
         raise ModelError(f"{path.name} is not valid JSON.", hint=_HINT) from exc
+
+
+def folder_of(source: str) -> Path | None:
+    """The files of a model on this machine: its folder, or the newest snapshot of a Hugging Face id; ``None`` where
+    there are none."""
+    if source.startswith("/"):
+        return Path(source)
+    home = os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface"
+    root = Path(os.environ.get("HF_HUB_CACHE") or Path(home) / "hub")
+    found = root.glob(f"models--{source.replace('/', '--')}/snapshots/*")
+    return max(found, key=lambda path: path.stat().st_mtime, default=None)
+
+
+def parameters_of(source: str) -> int | None:
+    """How many parameters a folder's weights have, or those of a Hugging Face id: by its files if they are here, else
+    by its name (``Qwen3-0.6B``). ``None`` where neither says it."""
+    folder = folder_of(source)
+    with suppress(ModelError, OSError):
+        if folder is not None and (total := sum(count_elements(path) for path in folder.glob("*.safetensors"))):
+            return total
+    named = _NAMED.search(source.rsplit("/", 1)[-1])
+    return round(float(named[1]) * (1e9 if named[2] in "bB" else 1e6)) if named else None
 
 
 def count_elements(path: Path) -> int:

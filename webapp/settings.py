@@ -256,7 +256,9 @@ POOLS = {
     "short": env_int("TILTYARD_SHORT_PLACES", 2, least=1),
     "long": env_int("TILTYARD_LONG_PLACES", 2, least=1),
 }
-# Runs and chats that ask an endpoint need no device: this many of them are at work besides those that do.
+# Runs and chats that ask an endpoint need no device: this many of them are at work besides those that do. Models of up
+# to so many parameters are sampled there too, on the processor, while runs have the devices; 0: none.
+CPU_SAMPLER_PARAMETERS = env_int("TILTYARD_CPU_SAMPLER_PARAMETERS", 1_000_000_000, least=0)
 ENDPOINT_PLACES = env_int("TILTYARD_ENDPOINT_PLACES", 2, least=1)
 CELERY_TASK_TIME_LIMIT = None  # the train queue has none; short tasks set their own
 

@@ -186,6 +186,14 @@ def write_rows(path: Path, rows: list[Row], *, prompts_only: bool = False) -> Pa
     return path
 
 
+def write_weights(path: Path, elements: int) -> None:
+    """A safetensors file with one float32 tensor of so many zeros."""
+    entry = {"dtype": "F32", "shape": [elements], "data_offsets": [0, 4 * elements]}
+    header = json.dumps({"weight": entry}).encode()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(len(header).to_bytes(8, "little") + header + bytes(4 * elements))
+
+
 def job_config(**groups: dict[str, Any] | str) -> JobConfig:
     """A small config on the CPU; ``groups`` override it group by group.
 

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.training.helpers import write_weights
 from training.errors import ModelError
-from training.model_check import check_model_folder, stored_dtype
+from training.model_check import check_model_folder, parameters_of, stored_dtype
 
 
 @pytest.fixture
@@ -105,6 +106,24 @@ def test_no_source_file_trusts_remote_code() -> None:
     root = Path(__file__).resolve().parents[2]
     for path in (root / "training").rglob("*.py"):
         assert "trust_remote_code=True" not in path.read_text(encoding="utf-8").replace(" ", ""), path
+
+
+def test_parameters_are_those_of_the_files_else_of_the_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_weights(tmp_path / "model-7B" / "a.safetensors", 3)
+    write_weights(tmp_path / "model-7B" / "b.safetensors", 4)
+    assert parameters_of(str(tmp_path / "model-7B")) == 7, "what it has, not how it is called"
+    (tmp_path / "tiny-14M").mkdir()
+    assert parameters_of(str(tmp_path / "tiny-14M")) == 14_000_000
+    (tmp_path / "tiny-14M" / "a.safetensors").write_bytes(b"none")
+    assert parameters_of(str(tmp_path / "tiny-14M")) == 14_000_000
+    names = {"org/Qwen3-0.6B": 600_000_000, "org/Llama-3.1-8B-Instruct": 8_000_000_000, "org/mixtral": None, "": None}
+    assert {name: parameters_of(name) for name in names} == names
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    folder = tmp_path / "hub" / "models--org--mixtral" / "snapshots"
+    write_weights(folder / "old" / "model.safetensors", 5)
+    write_weights(folder / "new" / "model.safetensors", 6)
+    os.utime(folder / "old", (1, 1))
+    assert parameters_of("org/mixtral") == 6, "of the newest snapshot"
 
 
 def test_the_precision_of_a_folder_is_that_of_most_of_its_weights(starter_folder: Path, tmp_path: Path) -> None:

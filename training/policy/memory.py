@@ -9,11 +9,11 @@ from __future__ import annotations
 import re
 import threading
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 
+from training.machine import memory_left
 from training.policy.attention import DecodeBatch
 
 BATCH_SHARE = 0.5
@@ -49,8 +49,8 @@ def free_bytes(device: torch.device) -> int:
     if device.type == "cuda":
         free, _total = torch.cuda.mem_get_info(device)
         return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    found = [value for value in (_available(), _container_left()) if value is not None]
-    return min(found, default=UNKNOWN_BYTES)
+    left = memory_left()
+    return UNKNOWN_BYTES if left is None else left
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -58,34 +58,6 @@ def is_out_of_memory(error: BaseException) -> bool:
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
     return isinstance(error, RuntimeError) and _SHORT.search(str(error)) is not None
-
-
-def _available(path: Path = Path("/proc/meminfo")) -> int | None:
-    try:
-        text = path.read_text()
-    except OSError:
-        return None
-    found = re.search(r"^MemAvailable:\s+(\d+) kB", text, re.MULTILINE)
-    return int(found[1]) * 1024 if found else None
-
-
-def _container_left(root: Path = Path("/sys/fs/cgroup")) -> int | None:
-    """The bytes that the container's limit leaves (cgroup v2, then v1); ``None`` without a limit.
-
-    Its use counts the page cache too, which the kernel gives back: inactive file pages are taken off.
-    """
-    names = (
-        (root, "memory.max", "memory.current"),
-        (root / "memory", "memory.limit_in_bytes", "memory.usage_in_bytes"),
-    )
-    for folder, limit, used in names:
-        try:
-            most, taken = int((folder / limit).read_text()), int((folder / used).read_text())
-            idle = re.search(r"^(?:total_)?inactive_file (\d+)", (folder / "memory.stat").read_text(), re.MULTILINE)
-        except (OSError, ValueError):  # not there, or "max"
-            continue
-        return max(0, most - taken + (int(idle[1]) if idle else 0))
-    return None
 
 
 # --- Parking --------------------------------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from webapp.endpoints.models import Endpoint
 from webapp.endpoints.selectors import endpoint_named, endpoints_of
 from webapp.endpoints.services import asked_with
 from webapp.engine.resolve import model_meant
+from webapp.engine.sampler import pool_of_model
 from webapp.environments.tokens import ours, token_for
 from webapp.people.teams.models import Project
 from webapp.runs.registry.models import Checkpoint, ModelKind
@@ -45,9 +46,14 @@ class Contestant(BaseModel):
     title: str = Field(default="", max_length=300, description="how it is called; made by the server")
 
 
-def pool_of(source: str) -> str:
-    """The pool whose places answers of this contestant take."""
-    return ENDPOINT if kind_in(source) == "endpoint" else TRAIN
+def pool_of(project: Project, source: str) -> str:
+    """The pool whose places answers of this contestant take now."""
+    if kind_in(source) == "endpoint":
+        return ENDPOINT
+    try:
+        return pool_of_model(open_of(project, Contestant(source=source)).model)
+    except TiltyardError:
+        return TRAIN  # the worker that takes the answer says what is wrong
 
 
 class Choice(NamedTuple):
@@ -118,7 +124,7 @@ def open_of(project: Project, contestant: Contestant) -> Open:
 
 def endpoint_meant(project: Project, contestant: Contestant) -> Endpoint | None:
     """The endpoint that a contestant is; ``None`` for a model. Raises ``ModelError``."""
-    if pool_of(contestant.source) != ENDPOINT:
+    if kind_in(contestant.source) != "endpoint":
         return None
     name = name_in("endpoint", contestant.source)
     found = endpoint_named(project, name)

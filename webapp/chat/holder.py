@@ -1,7 +1,7 @@
 """The worker's side of all chats: it holds a place while people talk, and gives it back.
 
-1. A hint (``chat.hold``) finds a free place: a device for models, one of those that ask endpoints for the others. It
-   takes the oldest answers that wait for a place of its pool.
+1. A hint (``chat.hold``) finds a free place: a device for models, one without a device for endpoints, and for small
+   models while runs have the devices. It takes the oldest answers that wait for a place of its pool.
 2. At most ``LOADED_MAX`` models are in memory, each in a process of its own; answers of one model are made together.
    A further model replaces one without an open answer, or waits.
 3. What is written goes into the answer's row, every ``FLUSH_S`` while it grows; open pages read it there.
@@ -39,9 +39,10 @@ from pydantic import ValidationError
 from training.chat.wire import LINE_BYTES, Allowance, Ended, Failed, Line, Open, Ready, Said, Stop, Text, told_adapter
 from training.errors import Boundary, BudgetSpent, ErrorInfo, PolicyFault, TiltyardError, boundary
 from training.words import _, sentence
-from webapp.chat.conversation import Contestant, ask_of, endpoint_meant, open_of
+from webapp.chat.conversation import Contestant, ask_of, endpoint_meant, open_of, pool_of
 from webapp.chat.models import Answer, AnswerState, Chat, Holder
 from webapp.common.errors import DATABASE_AWAY
+from webapp.common.pools import ENDPOINT, TRAIN, device_env
 from webapp.common.text import clean_json
 from webapp.common.work import Claim, Lost, claim, silent
 from webapp.common.workers.beating import worker_name
@@ -49,6 +50,7 @@ from webapp.endpoints.models import Endpoint
 from webapp.endpoints.services import key_env
 from webapp.endpoints.spending import chat_left, turn_used
 from webapp.engine.attempts import new_owner
+from webapp.engine.sampler import has_room
 from webapp.engine.supervisor import closing
 from webapp.engine.trainer import oom_kills, trainer_env
 from webapp.runs.models import Run
@@ -110,7 +112,7 @@ class Child:
             raise
         finally:
             os.close(read_fd)
-        self.ready = False
+        self.ready, self.device = False, ""
         self._lines, self._waiting = lines, list[Line]()
         self._oom_kills = oom_kills()
         self._reader = threading.Thread(target=self._read_lines, name=f"chat-{self._process.pid}", daemon=True)
@@ -125,9 +127,9 @@ class Child:
         else:
             self._waiting.append(line)
 
-    def loaded(self) -> None:
-        """The process is ready: send the lines that waited for that."""
-        self.ready = True
+    def loaded(self, device: str) -> None:
+        """The process is ready on this device: send the lines that waited for that."""
+        self.ready, self.device = True, device
         waiting, self._waiting = self._waiting, []
         for line in waiting:
             self._write_line(line)
@@ -203,7 +205,16 @@ def answer_finish(claim: Claim[Answer], chat_id: UUID, **columns: Any) -> None:
         claim.finish(seq=seq_take(chat_id), **clean_json(columns))
 
 
+def answer_move(answer: Answer, pool: str, **columns: Any) -> bool:
+    """Have a waiting answer wait for a place of another pool. Returns whether it still waited."""
+    with transaction.atomic():
+        seq = seq_take(answer.turn.chat_id)
+        waiting = Answer.objects.filter(pk=answer.pk, state=AnswerState.WAITING, token="").order_by()
+        return bool(waiting.update(pool=pool, seq=seq, **columns))
+
+
 LOADED_MAX = 2
+NO_ROOM = {"phase": "no_room"}  # it waits for a device: the processor's memory is too small for its model
 FLUSH_S, WAIT_S, POLL_S, LOOK_S, BEAT_S = 0.05, 0.02, 0.04, 0.5, 3.0
 YIELD_S = 4.0
 QUEUED_FOR = timedelta(seconds=1)  # a free worker would have taken it by then
@@ -354,16 +365,21 @@ class Desk:
             if (taken := claim(Answer, answer.pk)) is not None:
                 answer_finish(taken, chat.pk, state=AnswerState.FAILED, error=exc.info.model_dump(mode="json"))
             return
-        child = self._child_for(opened, contestant.title, key_env(chat.project, opened.endpoint))
+        access = key_env(chat.project, opened.endpoint) | device_env(self.pool)
+        key = json.dumps([opened.model_dump_json(), access])  # another key is another process
+        loads = endpoint is None and key not in self._children
+        if self.pool == ENDPOINT and loads and not has_room(opened.model):
+            answer_move(answer, TRAIN, progress=NO_ROOM)
+            return
+        child = self._child_for(key, opened, contestant.title, access)
         if child is None or (taken := claim(Answer, answer.pk, at_work=AnswerState.ANSWERING)) is None:
             return
         live = self._live[str(answer.pk)] = Live(taken, chat.pk, child, endpoint, str(chat))
         child.send(ask)
         self._keep_answer(live, progress={} if child.ready else {"phase": "loading"})
 
-    def _child_for(self, opened: Open, title: str, access: dict[str, str]) -> Child | None:
+    def _child_for(self, key: str, opened: Open, title: str, access: dict[str, str]) -> Child | None:
         """The process of a model, started if there is room for one more; ``None`` where there is not."""
-        key = json.dumps([opened.model_dump_json(), access])  # another key is another process
         if key not in self._children:
             if len(self._children) >= LOADED_MAX:
                 busy = {live.child for live in self._live.values()}
@@ -396,7 +412,7 @@ class Desk:
             self._handle_end(child, line.error if line is not None else None)
             return
         if isinstance(line, Ready):
-            child.loaded()
+            child.loaded(line.device)
             for live in self._answers_of(child):
                 self._keep_answer(live, progress={})
             return
@@ -418,7 +434,8 @@ class Desk:
             state, error = AnswerState.STOPPED if line.why == "stopped" else AnswerState.DONE, None
             if line.why == "budget" and live.endpoint is not None:
                 state, error = AnswerState.FAILED, _limit_error(live.endpoint, live.chat_id)
-            self._end_answer(live, state, error, ending=line.model_dump(mode="json", exclude={"id", "type"}))
+            ending = line.model_dump(mode="json", exclude={"id", "type"}) | {"device": live.child.device}
+            self._end_answer(live, state, error, ending)
         else:
             self._end_answer(live, AnswerState.FAILED, error=line.error)
 
@@ -509,8 +526,19 @@ def look() -> None:
     cut_lost()
     Holder.objects.filter(heard_at__lt=Now() - GONE).delete()
     waiting = Answer.objects.filter(state=AnswerState.WAITING, token="", created_at__lt=Now() - WAITED)
+    move_small(waiting)
     for pool in set(waiting.order_by().values_list("pool", flat=True)):
         hint(pool)
+
+
+def move_small(waiting: QuerySet[Answer]) -> None:
+    """Have small models whose device a run took meanwhile answer without one."""
+    rows = waiting.filter(pool=TRAIN).exclude(progress=NO_ROOM).select_related("turn__chat__project")
+    for answer in rows.order_by("created_at")[:TAKE_AT_ONCE]:
+        chat = answer.turn.chat
+        pool = pool_of(chat.project, chat.contestants[answer.contestant]["source"])
+        if pool != answer.pool:
+            answer_move(answer, pool)
 
 
 def cut_lost() -> int:

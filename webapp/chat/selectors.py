@@ -9,7 +9,7 @@ from uuid import UUID
 from django.db.models import QuerySet
 from django.utils.timezone import now
 
-from webapp.chat.holder import holders, waiting_run
+from webapp.chat.holder import NO_ROOM, holders, waiting_run
 from webapp.chat.models import Answer, AnswerState, Chat, Turn
 from webapp.common.answers import Extended
 from webapp.people.teams.models import Project
@@ -41,10 +41,16 @@ def waits(chat: Chat) -> dict[str, dict[str, Any]]:
         return {}
     at, queue = now(), read_queue()
     why = {pool: _wait_reason(chat, pool, queue) for pool in {answer.pool for answer in found}}
-    return {str(one.pk): {**_queue_place(one, at), **(LOADING if one.token else why[one.pool])} for one in found}
+    return {str(one.pk): {**_queue_place(one, at), **_why(one, why)} for one in found}
 
 
 LOADING: dict[str, Any] = {"why": "loading"}
+
+
+def _why(answer: Answer, why: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    if answer.token:
+        return LOADING
+    return why[answer.pool] | ({"no_room": True} if answer.progress == NO_ROOM else {})
 
 
 def _queue_place(answer: Answer, at: datetime) -> dict[str, Any]:

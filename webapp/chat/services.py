@@ -98,7 +98,7 @@ def turn_send(
         replaced = [turn.pk for turn in turns[number:]]
         Turn.objects.filter(pk__in=replaced).update(replaced_at=Now(), seq=seq)
         turn = Turn.objects.create(chat=chat, number=number, text=text, said_by=user, seq=seq)
-        pools = [pool_of(one["source"]) for one in chat.contestants]
+        pools = [pool_of(chat.project, one["source"]) for one in chat.contestants]
         for place, pool in enumerate(pools):
             Answer.objects.create(turn=turn, contestant=place, pool=pool, parameters=given, seq=seq)
         columns: dict[str, Any] = {"used_at": Now(), "parameters": given}
@@ -122,7 +122,8 @@ def answer_again(*, chat: Chat, answer: UUID, parameters: dict[str, Any] | None 
         number = 1 + max(one.number for one in turns[-1].answers.all() if one.contestant == before.contestant)
         if number >= MAX_TRIES:
             raise ValidationError(_("An answer can be drawn %(n)s times. Change the message.") % {"n": MAX_TRIES})
-        again = {"contestant": before.contestant, "pool": before.pool, "number": number}
+        pool = pool_of(chat.project, chat.contestants[before.contestant]["source"])
+        again = {"contestant": before.contestant, "pool": pool, "number": number}
         made = Answer.objects.create(turn=turns[-1], **again, parameters=given, seq=seq)
         Chat.objects.filter(pk=chat.pk).update(used_at=Now(), parameters=given)
         _ask_workers(made.pool)

@@ -159,6 +159,8 @@ def _state_strings() -> dict[str, str]:
         "chat.tokens": _("{n} tokens"),
         "chat.first": _("first after {t}"),
         "chat.reward": _("reward {n}"),
+        "chat.device.cpu": _("on the processor"),
+        "chat.device.cuda": _("on a GPU"),
         "chat.said.done": _("{name} has answered."),
         "chat.said.other": _("{name}: {state}."),
     }
@@ -176,6 +178,7 @@ def _wait_strings() -> dict[str, str]:
             "Waiting for {t}: a run of another project has the worker, for about {left} more."
         ),
         "chat.wait.no_worker": _("No worker is available. Waiting for {t}."),
+        "chat.wait.no_room": _("The model does not fit into the memory that is free next to that run."),
         "chat.wait.open_run": _("Open the run"),
         "chat.wait.workers": _("Look at the workers"),
         "chat.wait.kept": _("Your message is kept; you may leave this page."),

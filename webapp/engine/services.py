@@ -35,6 +35,7 @@ from webapp.common.words import CREATED, reason_of
 from webapp.engine import history
 from webapp.engine.history import Lease, event_add, run_transition
 from webapp.engine.resolve import Resolved, resolve
+from webapp.engine.sampler import pool_of_model
 from webapp.people.teams.audit import audit
 from webapp.people.teams.models import AuditAction, Project, User
 from webapp.runs.models import Run, RunEvent
@@ -485,12 +486,21 @@ def _storable_config(config: JobConfig) -> dict[str, Any]:
     return stored
 
 
+def _pool_of(config: JobConfig) -> str:
+    """Whose places a resolved job takes: one that continues a rollout with a small model does not wait for a run."""
+    if config.asks_endpoint:
+        return ENDPOINT
+    samples_once = config.kind == "evaluate" and config.evaluate.continue_from
+    needs_device = config.samples_with_vllm or config.run.device == "cuda"
+    return pool_of_model(config.model) if samples_once and not needs_device else TRAIN
+
+
 def _resolved_fields(config: JobConfig, resolved: Resolved | None) -> dict[str, Any]:
     if resolved is None:
         return {"total_steps": config.run.max_steps}
     after = resolved.after
     return {
-        "pool": ENDPOINT if resolved.config.asks_endpoint else TRAIN,
+        "pool": _pool_of(resolved.config),
         "resolved": resolved.config.model_dump(mode="json"),
         "baselines": resolved.baselines,
         "after": after if after is not None and after.state != RunState.SUCCEEDED else None,

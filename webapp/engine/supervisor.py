@@ -35,7 +35,7 @@ from training.errors import Boundary, BudgetSpent, ErrorInfo, TiltyardError
 from training.machine import disk_fault
 from training.sessions import LAST_WORDS_S, stop_grace
 from webapp.common.errors import DATABASE_AWAY
-from webapp.common.pools import TRAIN
+from webapp.common.pools import TRAIN, device_env
 from webapp.common.storage import attempt_dir
 from webapp.common.workers.beating import folder_problem
 from webapp.endpoints.services import key_env
@@ -279,7 +279,7 @@ class Supervisor:
             raise over
         self._endpoint = (run.project_id, plain.endpoint.name)
         access = trainer_access(run.project, *environments_of(config)) | key_env(run.project, plain.endpoint)
-        access |= tracker_env(plain) | hub_env(run.project, plain)
+        access |= tracker_env(plain) | hub_env(run.project, plain) | device_env(run.pool)
         plain.report = named_there(plain, run)
         Run.objects.filter(pk=run.pk, attempt=self.lease.attempt, lease_owner=self.lease.owner).update(
             resolved=plain.model_dump(mode="json"),

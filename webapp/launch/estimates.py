@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 import sys
 import tempfile
@@ -26,7 +25,7 @@ from training.children import PLACES, child_env, limited_child
 from training.config import JobConfig, config_to_yaml
 from training.errors import ConfigError, DataError, ModelError, TiltyardError
 from training.memory.devices import DEVICES, KNOWN
-from training.model_check import MAX_CONFIG_BYTES, count_elements, read_json
+from training.model_check import MAX_CONFIG_BYTES, folder_of, parameters_of, read_json
 from training.presets import Preset
 from training.words import sentence
 from webapp.common import work
@@ -241,7 +240,6 @@ MOMENTS = 2
 PARAMETERS_PER_RANK = 3000  # of models whose shape is not known: a 7 B model has 40 M in an adapter of rank 16
 TOKEN_VALUE_BYTES = 6  # at most, of a file of token values
 TOKEN_BYTES, ROLLOUT_BYTES = 4, 2000  # of a journal line; the database holds the same once more
-_NAMED = re.compile(r"(?<![A-Za-z0-9.])(\d+(?:\.\d+)?)([BM])(?![a-z0-9])", re.IGNORECASE)
 
 
 class DiskForecast(NamedTuple):
@@ -316,38 +314,18 @@ def _parameter_counts(config: JobConfig) -> tuple[int, int] | None:
     source, rank = config.model.source, config.model.lora_rank
     if source == "starter":
         return STARTER_PARAMETERS, STARTER_ADAPTER * rank // 16 if rank else STARTER_PARAMETERS
-    folder = Path(source) if source.startswith("/") else _cached_snapshot(source)
-    found = _parameters_of_folder(folder, rank) if folder else None
-    if found is not None:
-        return found
-    named = [float(n) * (1e9 if unit in "bB" else 1e6) for n, unit in _NAMED.findall(source.rsplit("/", 1)[-1])]
-    if not named:
-        return None
-    total = round(named[0])
-    return total, total * rank // PARAMETERS_PER_RANK if rank else total
+    total = parameters_of(source)
+    if total is None or not rank:
+        return None if total is None else (total, total)
+    return total, _adapter_parameters(_shape_of(source), total, rank)
 
 
-def _cached_snapshot(source: str) -> Path | None:
-    """The newest snapshot of a Hugging Face model that is on this machine."""
-    home = os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface"
-    root = Path(os.environ.get("HF_HUB_CACHE") or Path(home) / "hub")
-    found = sorted((root / f"models--{source.replace('/', '--')}" / "snapshots").glob("*"), key=_modified_at)
-    return found[-1] if found else None
-
-
-def _modified_at(path: Path) -> float:
-    return path.stat().st_mtime
-
-
-def _parameters_of_folder(folder: Path, rank: int) -> tuple[int, int] | None:
+def _shape_of(source: str) -> Any:
+    folder = folder_of(source)
     try:
-        total = sum(count_elements(path) for path in folder.glob("*.safetensors"))
-        config = read_json(folder / "config.json", MAX_CONFIG_BYTES) if rank else {}
+        return read_json(folder / "config.json", MAX_CONFIG_BYTES) if folder else {}
     except (ModelError, OSError):
-        return None
-    if not total:
-        return None
-    return total, _adapter_parameters(config, total, rank) if rank else total
+        return {}
 
 
 def _adapter_parameters(config: Any, total: int, rank: int) -> int:

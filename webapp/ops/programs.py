@@ -26,7 +26,7 @@ from training.children import CERTIFICATES, DEVICES, HUB_ACCESS, MODELS, PLACES,
 from training.config import TRACKERS
 from webapp.common.env import env_bool, proxy_addresses, settings_names
 from webapp.common.host import READY_VARIABLE, SOCKET_PATH_LIMIT, Service, die_with_parent, free_port, write_private
-from webapp.common.pools import ENDPOINT
+from webapp.common.pools import ENDPOINT, device_env
 from webapp.engine.trainer_variables import OURS, judge_keys
 from webapp.ops.console import UpError
 
@@ -225,8 +225,8 @@ def celery_programs(ready: Path, devices: Sequence[str]) -> list[Program]:
         ]
     pools = {ENDPOINT: settings.ENDPOINT_PLACES, **settings.POOLS}
     for pool, places in pools.items():
-        env = {"CUDA_VISIBLE_DEVICES": ""} if pool == ENDPOINT else {}
-        programs.append((f"worker-{pool}", [*worker, "-Q", pool, "-c", str(places), "-n", f"{pool}@%h"], env))
+        argv = [*worker, "-Q", pool, "-c", str(places), "-n", f"{pool}@%h"]
+        programs.append((f"worker-{pool}", argv, device_env(pool)))
     return [
         Program(
             name,

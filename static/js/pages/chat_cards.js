@@ -64,10 +64,14 @@ export function showWait(box, answer, wait, page) {
   line.hidden = !(wait && OPEN.has(answer.state));
   if (line.hidden || !wait) return;
   const { key, values } = waitWords(wait, (seconds) => duration(seconds, t), Date.now());
-  const words = `${t(has(key) ? key : "chat.wait.starting", values)} ${wait.why === "loading" ? "" : t("chat.wait.kept")}`;
+  const words = [
+    t(has(key) ? key : "chat.wait.starting", values),
+    wait.no_room ? t("chat.wait.no_room") : "",
+    wait.why === "loading" ? "" : t("chat.wait.kept"),
+  ].filter(Boolean);
   if (!line.firstElementChild) line.replaceChildren(h("span"), " ", h("a", {}));
   const [text, link] = [...line.children];
-  setText(text, words.trim());
+  setText(text, words.join(" "));
   const workers = wait.why === "no_worker";
   setText(link, workers ? t("chat.wait.workers") : wait.run ? t("chat.wait.open_run") : "");
   setAttr(link, "href", workers ? page.workers : wait.run ? `${page.runs}${wait.run_id}/` : null);

@@ -1,7 +1,7 @@
 // @ts-check
 /** The turns of a chat on the page. Messages are only ever shown as text. */
 import { cardsOf, OPEN } from "../lib/chat.js";
-import { h, icon, keyed, setAttr, t } from "../lib/dom.js";
+import { h, has, icon, keyed, setAttr, t } from "../lib/dom.js";
 import { duration, figure, plain } from "../lib/format.js";
 import { folded, said } from "../lib/transcript.js";
 import { cardNode, grow, headNode, showWait, tailNodes } from "./chat_cards.js";
@@ -209,6 +209,8 @@ export class ChatView {
     if (ending.tokens) figures.push(t("chat.tokens", { n: ending.tokens }));
     if (ending.first_s) figures.push(t("chat.first", { t: duration(ending.first_s, t) }));
     if (ending.seconds && !OPEN.has(answer.state)) figures.push(duration(ending.seconds, t));
+    const device = `chat.device.${String(ending.device ?? "").split(":")[0]}`;
+    if (has(device)) figures.push(t(device));
     if (typeof ending.reward === "number") figures.push(t("chat.reward", { n: figure(ending.reward) }));
     const step = (/** @type {number} */ to) => () => {
       this.shown.set(key, to);

@@ -12,6 +12,7 @@ import torch
 
 from tests.training.policy.families import tiny_model
 from tests.training.policy.test_transformers_engine import engine_for, play_all, sample_all
+from training import machine
 from training.errors import PolicyFault
 from training.policy import memory
 from training.policy.engine import Sample
@@ -180,13 +181,17 @@ def test_a_containers_limit_counts_as_the_machines_memory(tmp_path: Path, monkey
     (tmp_path / "memory.max").write_text("1000000\n")
     (tmp_path / "memory.current").write_text("700000\n")
     (tmp_path / "memory.stat").write_text("anon 1\ninactive_file 50000\n")
-    assert memory._container_left(tmp_path) == 350_000
+    assert machine._container_left(tmp_path) == 350_000
     (tmp_path / "memory.max").write_text("max\n")
-    assert memory._container_left(tmp_path) is None
+    assert machine._container_left(tmp_path) is None
     information = tmp_path / "meminfo"
     information.write_text("MemTotal: 9 kB\nMemAvailable:     2048 kB\n")
-    assert memory._available(information) == 2048 * 1024
-    assert memory._available(tmp_path / "absent") is None
-    monkeypatch.setattr(memory, "_available", lambda: 500)
-    monkeypatch.setattr(memory, "_container_left", lambda: 300)
+    assert machine._available(information) == 2048 * 1024
+    assert machine._available(tmp_path / "absent") is None
+    monkeypatch.setattr(machine, "_available", lambda: 500)
+    monkeypatch.setattr(machine, "_container_left", lambda: 300)
     assert memory.free_bytes(CPU) == 300
+    monkeypatch.setattr(machine, "_container_left", lambda: None)
+    assert memory.free_bytes(CPU) == 500
+    monkeypatch.setattr(machine, "_available", lambda: None)
+    assert memory.free_bytes(CPU) == memory.UNKNOWN_BYTES

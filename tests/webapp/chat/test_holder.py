@@ -10,11 +10,13 @@ import pytest
 from django.utils import timezone
 
 from training.chat.wire import Stop
-from webapp.chat.holder import Child, Desk, waiting_run
+from webapp.chat.holder import NO_ROOM, Child, Desk, look, waiting_run
 from webapp.chat.models import Answer, AnswerState, Chat, Holder
+from webapp.chat.selectors import waits
 from webapp.chat.services import answer_again, chat_delete, chat_save, chat_stop, turn_send
 from webapp.chat.tasks import hold
-from webapp.common.pools import TRAIN
+from webapp.common.pools import ENDPOINT, TRAIN
+from webapp.common.workers.models import Worker
 from webapp.datasets.models import Dataset
 from webapp.environments.models import Environment
 from webapp.rewards.models import RewardCase
@@ -109,6 +111,79 @@ def test_a_run_that_waits_goes_first(make_chat: Maker, make_run: Any, monkeypatc
     assert (_after([answer])[0].state, nudged) == ("waiting", ["train"])
     Desk(TRAIN).run()
     assert (_after([answer])[0].state, answer.token) == (AnswerState.WAITING, "")
+
+
+@pytest.fixture
+def taken_device(make_run: Any) -> Run:
+    """A run that has the one device; there is a place without one."""
+    at = timezone.now()
+    for queue in (TRAIN, ENDPOINT):
+        Worker.objects.create(name=f"{queue}@a", queues=[queue], started_at=at, beat_at=at)
+    run: Run = make_run(name="long", state=RunState.RUNNING)
+    Run.objects.filter(pk=run.pk).update(lease_worker="train@a")
+    return run
+
+
+def test_a_small_model_answers_on_the_processor_while_a_run_has_the_device(
+    make_chat: Maker, taken_device: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chat = make_chat(parameters={"max_tokens": 6})
+    (answer,) = _send(chat, "Say red please.")
+    assert answer.pool == ENDPOINT
+    given: list[str | None] = []
+    begin = Child.__init__
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
+    monkeypatch.setattr(
+        Child,
+        "__init__",
+        lambda child, opened, lines, access: (
+            given.append(access.get("CUDA_VISIBLE_DEVICES")) or begin(child, opened, lines, access)
+        ),
+    )
+    Desk(ENDPOINT).run()
+    _after([answer])
+    assert (answer.state, answer.ending["device"], given) == ("done", "cpu", [""])
+    Run.objects.filter(pk=taken_device.pk).update(state=RunState.SUCCEEDED, lease_worker="")
+    assert answer_again(chat=chat, answer=answer.pk).pool == TRAIN, "the device is free again"
+
+
+def test_an_answer_whose_device_a_run_took_meanwhile_moves(
+    make_chat: Maker, taken_device: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[str] = []
+    monkeypatch.setattr("webapp.chat.holder.hint", sent.append)
+    Run.objects.filter(pk=taken_device.pk).update(state=RunState.SUCCEEDED, lease_worker="")
+    chat = make_chat()
+    (answer,) = _send(chat, "Hello")
+    assert answer.pool == TRAIN
+    Run.objects.filter(pk=taken_device.pk).update(state=RunState.RUNNING, lease_worker="train@a")
+    look()
+    assert (_after([answer])[0].pool, sent) == (TRAIN, []), "it came a moment ago"
+    Answer.objects.update(created_at=timezone.now() - timedelta(seconds=9))
+    before = answer.seq
+    look()
+    assert (_after([answer])[0].pool, sent) == (ENDPOINT, ["endpoint"])
+    assert answer.seq > before, "open pages hear of it"
+
+
+def test_a_model_without_room_next_to_the_run_waits_for_the_device(
+    make_chat: Maker, taken_device: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("webapp.chat.holder.has_room", lambda model: False)
+    monkeypatch.setattr("webapp.chat.holder.hint", lambda pool: None)
+    chat = make_chat()
+    (answer,) = _send(chat, "Hello")
+    Desk(ENDPOINT).run()
+    _after([answer])
+    assert (answer.pool, answer.state, answer.progress) == (TRAIN, "waiting", NO_ROOM)
+    assert {name: waits(chat)[str(answer.pk)][name] for name in ("why", "run", "no_room")} == {
+        "why": "run",
+        "run": "long",
+        "no_room": True,
+    }
+    Answer.objects.update(created_at=timezone.now() - timedelta(seconds=9))
+    look()
+    assert _after([answer])[0].pool == TRAIN, "it would come back at once"
 
 
 def test_what_was_stopped_before_is_not_begun(make_chat: Maker) -> None:

@@ -6,11 +6,13 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from django.conf import settings
+from django.utils import timezone
 
 from tests.chaos.services import descendants
 from tests.servers import celery_processes
@@ -57,6 +59,12 @@ def _until(found: Callable[[], Any], what: str, limit_s: float = LIMIT_S) -> Any
     pytest.fail(f"not within {limit_s:g} s: {what}")
 
 
+def _worker(queue: str) -> Worker:
+    """The living worker of a queue."""
+    found: Worker = _until(lambda: Worker.objects.filter(queues__contains=[queue]).first(), f"a worker of {queue}")
+    return found
+
+
 def _say(chat: Chat, text: str = "Say red please.", **parameters: Any) -> Answer:
     chat.refresh_from_db()
     return turn_send(chat=chat, user=chat.created_by, text=text, parameters=parameters).answers.get()
@@ -84,10 +92,12 @@ def test_a_worker_answers_stops_and_lets_go_of_the_model(real_workers: Path, mak
     first = _ended(_say(chat))
     assert first.state == AnswerState.DONE, first.error
     assert first.messages[0]["role"] == "assistant" and 0 < first.ending["tokens"] <= 24
-    began = time.monotonic()
+    holder = Holder.objects.get().owner
+    loaded = descendants(_worker("train").pid)
     second = _ended(_say(chat, "And green?"))
     assert second.state == AnswerState.DONE and second.ending["first_s"] < 5
-    assert time.monotonic() - began < 5, "the model was in memory"
+    assert descendants(_worker("train").pid) == loaded, "the model was in memory"
+    assert Holder.objects.get().owner == holder
     again = _ended(answer_again(chat=chat, answer=second.pk))
     assert again.number == 1 and again.messages != second.messages
     long = _long(chat)
@@ -112,9 +122,20 @@ def test_a_run_gets_the_device_within_ten_seconds(
     assert answer.error["code"] == "chat_gave_way"
 
 
+def test_a_small_model_answers_while_a_run_has_the_device(
+    real_workers: Path, make_chat: Callable[..., Chat], make_run: Callable[..., Run]
+) -> None:
+    run = make_run(name="long", state=RunState.RUNNING)
+    later = timezone.now() + timedelta(hours=1)
+    Run.objects.filter(pk=run.pk).update(lease_worker=_worker("train").name, lease_beat_at=later)
+    _worker("endpoint")
+    answer = _ended(_say(make_chat(), max_tokens=8))
+    assert (answer.state, answer.pool, answer.ending["device"]) == (AnswerState.DONE, "endpoint", "cpu"), answer.error
+
+
 def test_a_killed_worker_is_noticed_within_half_a_minute(real_workers: Path, make_chat: Callable[..., Chat]) -> None:
     answer = _long(make_chat())
-    pid = Worker.objects.get(queues__contains=["train"]).pid
+    pid = _worker("train").pid
     for victim in [*descendants(pid), pid]:
         os.kill(victim, signal.SIGKILL)
     began = time.monotonic()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from training.config import JobConfig
+from webapp.common.pools import ENDPOINT, TRAIN, device_env
 from webapp.engine.trainer import tracker_env, trainer_env
 
 
@@ -24,6 +25,12 @@ def test_keys_of_judges_and_the_folder_of_reward_models_reach_the_trainer(monkey
     env = trainer_env(3)
     assert {name: env.get(name) for name in set_by_operator} == set_by_operator
     assert "canary" not in str(env)
+
+
+def test_a_trainer_in_a_place_without_a_device_sees_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    assert trainer_env(3, device_env(ENDPOINT))["CUDA_VISIBLE_DEVICES"] == ""
+    assert trainer_env(3, device_env(TRAIN))["CUDA_VISIBLE_DEVICES"] == "0,1"
 
 
 def test_a_trainer_gets_the_keys_of_the_trackers_that_it_reports_to(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,11 +12,13 @@ from django.utils import timezone
 
 from tests.chat_stub import Stub, says
 from tests.markup import dense
+from tests.training.helpers import write_weights
 from tests.webapp.endpoints.conftest import make_endpoint, stub
 from training.config import JobConfig
 from training.errors import ConfigError
 from training.rollout.rewinding import read_past
 from webapp.common.storage import rewind_file
+from webapp.common.workers.models import Worker
 from webapp.datasets.models import Dataset
 from webapp.engine.resolve import resolve
 from webapp.engine.services import run_create
@@ -61,6 +64,34 @@ def seen_through(run: Run) -> Run:
     run.refresh_from_db()
     assert run.state == RunState.SUCCEEDED, run.error
     return run
+
+
+def test_a_small_model_continues_next_to_a_run(
+    played: Make, make_run: Make, bob: User, client_for: Make, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = timezone.now()
+    for queue in ("train", "endpoint"):
+        Worker.objects.create(name=f"{queue}@a", queues=[queue], started_at=at, beat_at=at)
+    rollout = played()
+    folder = Path(settings.MODELS_DIR) / "six"
+    write_weights(folder / "model.safetensors", 6)
+    (folder / "config.json").write_text("{}")
+    RegisteredModel.objects.create(project=rollout.run.project, name="six", kind="folder", source="six")
+
+    def pool_with(**options: Any) -> str:
+        Run.objects.filter(pk=rollout.run_id).update(config=rollout.run.config | options)
+        made = ask(client_for(bob), rollout, contestant="model:six", turn=3, times=1)
+        assert made.status_code == 201, made.json()
+        run = Run.objects.get(pk=made.json()["id"])
+        Run.objects.filter(pk=run.pk).update(state=RunState.CANCELLED)
+        return run.pool
+
+    assert pool_with() == "train", "a device is free"
+    Run.objects.filter(pk=make_run(name="long", state=RunState.RUNNING).pk).update(lease_worker="train@a")
+    assert pool_with() == "endpoint"
+    assert pool_with(run=rollout.run.config["run"] | {"device": "cuda"}) == "train", "it asks for the device"
+    settings.CPU_SAMPLER_PARAMETERS = 5
+    assert pool_with() == "train", "it is too large"
 
 
 def test_an_endpoint_continues_where_the_recorded_policy_was(
