@@ -311,6 +311,7 @@ def test_the_list_goes_step_by_step(played: Played, rita: User, client_for: Clie
     newest = text_of(client, address(run, "newest=yes"))
     assert newest.count('class="found-row"') == 3 and "Newest step: yes" in newest, "without the one that was held out"
     assert bar_of(newest) == {"step-back": "?step_from=1&step_to=1"} and 'hx-trigger="every 2s"' not in newest
+    assert 'role="link" aria-disabled="true"' in dense(newest), "a link without an address has no role of its own"
     none = text_of(client, address(run, "newest=yes&outcome=excluded"))
     assert bar_of(none)["step-back"] == "?outcome=excluded&step_from=1&step_to=1", (
         "also where the step has none of these"
