@@ -47,7 +47,7 @@ def test_a_verl_run_is_imported(
         assert page.locator("#run-stop, #run-pause, .watch-flight:visible, #no-points:visible").count() == 0
         _look(page, "curves")
         page.click('[data-tab="rollouts"]')
-        page.locator("#transcript >> text=total_interaction_rounds").wait_for(timeout=LIMIT_MS)
+        page.locator("#reward >> text=total_interaction_rounds").wait_for(timeout=LIMIT_MS)
         page.locator('#transcript [data-role="user"]').nth(1).wait_for(timeout=LIMIT_MS)
         _look(page, "rollouts")
         page.go_back()

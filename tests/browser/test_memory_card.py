@@ -49,6 +49,9 @@ def test_the_card_follows_the_form_and_sets_options(
     work(page)
     page.locator(".memory-table:not([data-level='short']):not([data-old])").wait_for()
     assert page.locator("[data-set]").count() == 0
+    shown = page.locator("#options .field[data-path]:visible")
+    assert {field.get_attribute("data-path") for field in shown.all()} >= {"optim.micro_batch_size"}, "what it changed"
+    page.locator("[data-view='recipe']").click()
     page.locator("[name='rollout.num_generations']").fill("1")
     page.locator("#memory .errorlist").wait_for()
     page.locator("[name='rollout.num_generations']").fill("8")
