@@ -1,7 +1,8 @@
 """The pictures of the README, taken of a demo that has trained: ``python -m tests.pictures LINK``.
 
 ``--pages`` takes the ten pages of docs/pages.md instead, each in light, dark, Chinese and 390 px wide, to look
-at them before and after a change.
+at them before and after a change. ``--before FOLDER`` then puts those of an earlier version next to them, a sheet for
+each page.
 
 ``LINK`` is a login link (``python manage.py login_link``) of a site that ``make demo`` started. Each picture is taken
 in English and in Chinese (``NAME.png`` and ``NAME-zh.png`` of ``docs/img``).
@@ -124,6 +125,29 @@ def all_pages(link: str, folder: Path) -> None:
         browser.close()
 
 
+SHEET = """<style>body {{ margin: 0; font: 13px sans-serif; display: grid; grid-template-columns: 1fr 1fr; gap: 8px }}
+figure {{ margin: 0 }} img {{ width: 100% }} img.phone {{ width: 30% }}</style>{figures}"""
+
+
+def sheets(before: Path, after: Path) -> None:
+    """A sheet of each page in ``after``: on the left what it was, on the right what it is, in all forms."""
+    with sync_playwright() as play:
+        browser = play.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+        page = browser.new_page(viewport={"width": 1440, "height": 900})
+        for name in PAGES:
+            figures = [
+                f"<figure><figcaption>{name}, {form}: {folder.name}</figcaption>"
+                f"<img class={form} src='file://{(folder / f'{name}-{form}.png').resolve()}'></figure>"
+                for form in FORMS
+                for folder in (before, after)
+            ]
+            sheet = after / f"{name}.html"
+            sheet.write_text(SHEET.format(figures="".join(figures)), encoding="utf-8")
+            page.goto(f"file://{sheet.resolve()}")
+            page.screenshot(path=after / f"{name}-sheet.jpg", type="jpeg", quality=60, full_page=True)
+        browser.close()
+
+
 def speak(page: Page, language: str) -> None:
     """Choose a language as a person does."""
     page.locator(f"button[name=language][value='{language}']").first.evaluate(
@@ -138,8 +162,11 @@ def main() -> int:
     parser.add_argument("link")
     parser.add_argument("--folder", type=Path, default=ROOT / "docs" / "img")
     parser.add_argument("--pages", action="store_true", help="the ten pages of docs/pages.md in four forms")
+    parser.add_argument("--before", type=Path, help="a folder with these of an earlier version")
     options = parser.parse_args()
     (all_pages if options.pages else pictures)(options.link, options.folder)
+    if options.pages and options.before:
+        sheets(options.before, options.folder)
     return 0
 
 
