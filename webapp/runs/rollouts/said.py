@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import NamedTuple
 from uuid import UUID
@@ -42,11 +43,10 @@ def snippets(rollouts: Sequence[Rollout], phrase: str) -> dict[UUID, Snippet]:
 
 def snippet_in(turn: Turn, phrase: str) -> Snippet | None:
     """The first place of a turn that holds the phrase."""
-    wanted = phrase.lower()
+    wanted = re.compile(re.escape(phrase), re.IGNORECASE)  # lower() makes two characters of some, such as İ
     for text in (*texts_of(turn.messages), turn.wrote):
-        at = text.lower().find(wanted)
-        if at >= 0:
-            end = at + len(phrase)
+        if (found := wanted.search(text)) is not None:
+            at, end = found.span()
             before, after = text[max(0, at - AROUND) : at], text[end : end + AROUND]
             return Snippet(
                 turn.number,
