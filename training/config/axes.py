@@ -155,7 +155,8 @@ def _typed(base: JobConfig, place: int, axis: Axis) -> Axis:
 
 
 def _one_value(base: JobConfig, option: str, value: Value, place: str) -> Value:
-    """The value as the option has it, apart from rules that span several options: the whole config decides those."""
+    """The value as the option has it, apart from rules that span several options: the whole config decides those. A
+    learning rate of 0 is the method's own, which may be the form's or be listed too."""
     group, _dot, name = option.rpartition(".")
     part = (getattr(base, group) if group else base).model_copy()
     try:
@@ -171,7 +172,7 @@ def _one_value(base: JobConfig, option: str, value: Value, place: str) -> Value:
             why=complaint_of(own[0]),
         )
         raise ConfigError(why, option=place) from exc
-    return typing.cast(Value, getattr(part, name))
+    return value_at(base.model_copy(update={group: part}) if group else typing.cast(JobConfig, part), option)
 
 
 def _single(base: JobConfig, axes: Sequence[Axis]) -> list[tuple[Value, ...]]:

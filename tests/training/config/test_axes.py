@@ -24,6 +24,7 @@ def test_options_with_one_value_can_be_varied() -> None:
     assert {RATE, SEED, RANK, "rewards.spec", "data.train", "kind", "grpo.loss_type", "rollout.temperature"} <= set(
         known
     )
+    assert not {"environment.url", "environment.protocol"} & set(known), "a registration fills them in"
     assert not {"rewards.components", "curriculum.stages", "report.to", "version", "model"} & set(known)
     assert all(path == "kind" or path.count(".") == 1 for path in known)
 
@@ -56,6 +57,17 @@ def test_the_default_learning_rate_is_the_one_that_is_trained_with() -> None:
     assert base.optim.learning_rate == 0
     points = points_of(base, [Axis(RATE, [rate, 2 * rate])], "single")
     assert [point.values[RATE] for point in points] == [rate, 2 * rate], "the default is not tried twice"
+
+
+@pytest.mark.parametrize("form", [{}, {"optim": {"learning_rate": 5e-5}}])
+def test_a_learning_rate_of_0_is_the_methods_own_wherever_it_is_written(form: dict[str, Any]) -> None:
+    base, own = JobConfig.model_validate(form), JobConfig().learning_rate
+    axes = [Axis(RATE, [3e-5, "0"])]
+    assert [point.values[RATE] for point in points_of(base, axes)] == [3e-5, own]
+    assert base_setting(base, typed_axes(base, axes), "product") == {RATE: 3e-5 if form else own}
+    singles = [point.values[RATE] for point in points_of(base, axes, "single")]
+    assert singles == ([5e-5, 3e-5, own] if form else [own, 3e-5]), "what the form has is not tried twice"
+    assert refused([Axis(RATE, [0, own])], base) == ("axes.0.values", "1e-6 is listed twice.")
 
 
 @pytest.mark.parametrize(("values", "base"), [([1e-5, 3e-5], 1e-5), ([3e-5, 1e-4], 3e-5)])
@@ -100,6 +112,15 @@ def test_as_many_runs_as_are_allowed() -> None:
     assert len(points_of(JobConfig(), axes)) == MOST_RUNS
 
 
+def test_one_change_at_a_time_has_32_runs_at_most() -> None:
+    """The form's setting is one of them."""
+    options = ["run.max_steps", "rollout.prompts_per_step", "data.max_rows", "optim.warmup_steps"]
+    axes = [Axis(option, range(200, 208)) for option in options]
+    fitting = [*axes[:3], axes[3]._replace(values=range(200, 207))]
+    assert len(points_of(JobConfig(), fitting, "single")) == 32
+    assert refused(axes, mode="single") == ("axes", "These are 33 runs; a sweep has at most 32.")
+
+
 @pytest.mark.parametrize(
     ("value", "text"),
     [
@@ -109,6 +130,8 @@ def test_as_many_runs_as_are_allowed() -> None:
         (1.0, "1"),
         (100.0, "100"),
         (0.0, "0"),
+        (0.01, "0.01"),  # as long as 1e-2
+        (0.001, "1e-3"),
         (0.0123456789, "0.0123456789"),
         (True, "true"),
         (3, "3"),
