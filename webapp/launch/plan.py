@@ -82,12 +82,16 @@ def _steps_line(config: JobConfig) -> Line:
     steps = config.run.max_steps
     if not config.method.plays:
         return Line(_("Steps"), _count(steps))
-    groups = {"prompts": config.rollout.prompts_per_step, "tries": config.group_size}
     if config.method.evaluates:
         tries = ngettext("%(n)s try of each task", "%(n)s tries of each task", config.group_size)
         return Line(_("Rollouts"), tries % {"n": config.group_size})
-    note = _("%(steps)s steps × %(prompts)s tasks × %(tries)s tries") % {"steps": steps, **groups}
-    return Line(_("Rollouts"), _count(steps * config.rollouts_per_step), note)
+    tasks, group = config.rollout.prompts_per_step, config.group_size
+    factors = (
+        ngettext("%(n)s step", "%(n)s steps", steps) % {"n": _count(steps)},
+        ngettext("%(n)s task", "%(n)s tasks", tasks) % {"n": _count(tasks)},
+        ngettext("%(n)s try", "%(n)s tries", group) % {"n": _count(group)},
+    )
+    return Line(_("Rollouts"), _count(steps * config.rollouts_per_step), " × ".join(factors))
 
 
 def _task_lines(config: JobConfig, resolved: JobConfig) -> list[Line]:

@@ -93,6 +93,51 @@ def test_the_time_has_the_range_of_the_steps(project: Project, config: JobConfig
     assert shown(project, config)["Time on its device"][0] == "2 min 0 s (1 min 0 s to 3 min 0 s)"
 
 
+def test_one_step_in_ten_that_took_very_long_is_outside_of_the_range(
+    project: Project, config: JobConfig, make_run: Any
+) -> None:
+    timed(make_run(config=config, state="running", attempt=1), [0.5, *[1.0] * 9, *[3.0] * 9, 900.0])
+    assert shown(project, config)["Time on its device"][0].endswith("(1 min 0 s to 3 min 0 s)")
+
+
+@pytest.mark.parametrize(("steps", "known"), [([2.0], False), ([2.0, 2.0], True)])
+def test_two_steps_are_a_pace(
+    project: Project, config: JobConfig, make_run: Any, steps: list[float], known: bool
+) -> None:
+    timed(make_run(config=config, state="running", attempt=1), steps)
+    assert (shown(project, config)["Time on its device"][0] == "2 min 0 s") is known
+
+
+@pytest.mark.parametrize(("others", "known"), [(7, True), (8, False)])
+def test_the_newest_eight_runs_are_looked_at(
+    project: Project, config: JobConfig, make_run: Any, others: int, known: bool
+) -> None:
+    timed(make_run(config=config, state="succeeded", attempt=1), [2.0] * 3)
+    for _number in range(others):
+        make_run(config=config, state="succeeded", attempt=1)  # which has measured no step
+    assert (shown(project, config)["Time on its device"][0] == "2 min 0 s") is known
+
+
+def test_an_imported_run_says_nothing_of_this_machine(project: Project, config: JobConfig, make_run: Any) -> None:
+    timed(make_run(config=config, state="succeeded", attempt=1, imported=True), [2.0] * 3)
+    assert shown(project, config)["Time on its device"][0] == "not known"
+
+
+@pytest.mark.parametrize(
+    ("steps", "rollouts", "words", "time"),
+    [(1, "20", "1 step", "2 s"), (100_000, "2,000,000", "100,000 steps", "2 d 7 h")],
+)
+def test_the_plan_of_one_step_and_of_very_many(
+    project: Project, config: JobConfig, make_run: Any, steps: int, rollouts: str, words: str, time: str
+) -> None:
+    timed(make_run(name="م" * 80, config=config, state="running", attempt=1), [2.0] * 3)
+    config.run.max_steps = steps
+    found = shown(project, config)
+    assert found["Rollouts"] == (rollouts, f"{words} × 5 tasks × 4 tries")
+    assert found["Time on its device"][0] == time
+    assert "م" * 80 in found["Time on its device"][1]
+
+
 def test_another_base_environment_method_or_project_says_nothing(
     project: Project, config: JobConfig, make_run: Any, make_environment: Any, charlie: User
 ) -> None:
