@@ -129,10 +129,33 @@ def test_a_pace_without_tasks_to_hold_out_is_an_error(project: Project, config: 
     assert not form.is_valid() and list(form.errors) == ["evaluate.share"]
 
 
-def test_a_run_of_few_steps_is_evaluated_at_each(project: Project, config: JobConfig) -> None:
-    config.run.max_steps = 4
+@pytest.mark.parametrize(("steps", "every"), [(1, 1), (4, 1), (9, 1), (10, 2), (100_000, 20_000)])
+def test_a_run_is_evaluated_five_times_and_one_of_few_steps_at_each(
+    project: Project, config: JobConfig, steps: int, every: int
+) -> None:
+    config.run.max_steps = steps
     hold_out(project, config)
-    assert config.evaluate.every == 1
+    assert config.evaluate.every == every
+
+
+def test_a_job_that_is_evaluated_on_data_of_its_own_trains_on_all_tasks(
+    project: Project, config: JobConfig, make_dataset: Any
+) -> None:
+    config.evaluate.data = make_dataset(rows_of(48)).reference
+    before = config.evaluate.model_copy()
+    hold_out(project, config)
+    assert config.evaluate == before
+
+
+def test_of_rows_that_are_not_used_no_task_is_counted(project: Project, config: JobConfig) -> None:
+    """The first 40 of the rows are 20 tasks, of which about half is held out; of all 200 a sixth would do."""
+    from webapp.datasets.models import Dataset
+
+    config.data.max_rows = 40
+    hold_out(project, config)
+    split = split_rows(load_rows(Dataset.objects.get().rows_path)[:40], config.evaluate.share)
+    assert config.evaluate.share == 0.5 and split.groups == 8 and len(split.held_out) == 16
+    assert finding(project, config).message.startswith("8 of 20 tasks are not trained on")
 
 
 @pytest.mark.parametrize("tasks", [1, 2, 3])
@@ -158,6 +181,16 @@ def test_the_largest_share_that_a_part_needs_counts(project: Project, config: Jo
     config = JobConfig.model_validate(config.model_dump())
     hold_out(project, config)
     assert config.evaluate.share > 0.3
+
+
+def test_a_part_of_one_task_keeps_the_whole_mix(project: Project, config: JobConfig, make_dataset: Any) -> None:
+    large, one = make_dataset(rows_of(900)), make_dataset(rows_of(1))
+    config.mix.parts = [
+        {"name": name, "weight": 1, "data": {"train": data.reference}} for name, data in (("a", large), ("b", one))
+    ]  # type: ignore[misc]
+    config = JobConfig.model_validate(config.model_dump())
+    hold_out(project, config)
+    assert config.evaluate.share == 0 and config.evaluate.every == 0
 
 
 def test_a_new_form_ticks_it_and_a_clone_does_not(

@@ -17,7 +17,7 @@ from training.errors import ConfigError
 from webapp.launch import preflight
 from webapp.launch.findings import Check
 from webapp.launch.models import LaunchCheck, Sweep
-from webapp.launch.sweeps import plan_of, run_names, sweep_create
+from webapp.launch.sweeps import plan_of, run_names, sweep_create, sweeps_of
 from webapp.people.teams.models import Project, User
 from webapp.runs.models import Run
 from webapp.runs.removal.services import remove
@@ -77,6 +77,17 @@ def test_one_key_is_one_sweep(project: Project, bob: User, config: JobConfig) ->
     assert first == again and Run.objects.count() == 4
 
 
+def test_a_key_of_another_project_is_another_sweep(
+    project: Project, bob: User, config: JobConfig, charlie: User
+) -> None:
+    elsewhere = Project.objects.get(slug="elsewhere")
+    theirs = Sweep.objects.create(
+        project=elsewhere, name="a", config={}, axes=[], base={}, points=[], idempotency_key="k", created_by=charlie
+    )
+    mine = sweep_create(project=project, user=bob, name="a", config=config, axes=AXES, idempotency_key="k")
+    assert mine != theirs and mine.project == project and mine.runs.count() == 4
+
+
 def test_of_a_sweep_that_cannot_be_launched_whole_nothing_is(
     project: Project, bob: User, config: JobConfig, make_run: Callable[..., Run]
 ) -> None:
@@ -97,6 +108,20 @@ def test_a_name_is_taken_once(project: Project, bob: User, config: JobConfig) ->
     assert raised.value.option == "name" and Sweep.objects.count() == 1
     with pytest.raises(ValidationError):
         sweep_create(project=project, user=bob, name="?", config=config, axes=AXES)
+
+
+def test_the_name_of_a_sweep_whose_runs_were_all_deleted_is_free_again(
+    project: Project, bob: User, config: JobConfig
+) -> None:
+    old = sweep_create(project=project, user=bob, name="rates", config=config, axes=[Axis(SEED, [1, 2])])
+    first, second = (row.run for row in old.runs.select_related("run__project"))
+    remove(first)
+    with pytest.raises(ConfigError, match="a sweep named 'rates' already"):
+        sweep_create(project=project, user=bob, name="rates", config=config, axes=[Axis(SEED, [7, 8])])
+    remove(second)
+    assert not sweeps_of(project).exists()
+    new = sweep_create(project=project, user=bob, name="rates", config=config, axes=[Axis(SEED, [7, 8])])
+    assert list(sweeps_of(project)) == [new] == list(Sweep.objects.all())
 
 
 @pytest.mark.parametrize("name", ["n" * 80, "训练 مهمة"])
@@ -121,6 +146,21 @@ def test_the_plan_counts_runs_steps_and_bytes(project: Project, config: JobConfi
     assert plan.words.startswith("Learning rate (2) × Seed (2) × Steps (2) = 8 runs · 120 steps in all · about ")
     single = plan_of(project, config, [Axis(RATE, [1e-5, 3e-5])], "single")
     assert single.counts == "3 runs: the setting of the form, and one for each change"
+
+
+def test_an_evaluation_makes_no_steps(project: Project, config: JobConfig) -> None:
+    plan = plan_of(project, config, [Axis("kind", ["evaluate", "grpo"]), Axis("run.max_steps", [10, 20])], "product")
+    assert plan.steps == 10 + 20
+    played = plan_of(project, config.model_copy(update={"kind": "evaluate"}), [Axis(SEED, [1, 2])], "product")
+    assert played.steps == 0 and "step" not in played.words
+
+
+@pytest.mark.parametrize("sources", [["org/nameless", "starter"], ["starter", "org/nameless"]])
+def test_where_the_size_of_one_model_is_not_known_no_sum_is_shown(
+    project: Project, config: JobConfig, sources: list[str]
+) -> None:
+    plan = plan_of(project, config, [Axis("model.source", sources)], "product")
+    assert plan.bytes is None and plan.words.endswith("bytes on the disk: not known, as the size of the model is not")
 
 
 def test_the_form_launches_a_sweep_and_opens_its_page(
