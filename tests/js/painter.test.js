@@ -115,6 +115,21 @@ test("an evaluation has its interval; marks outside of a zoom are not drawn", ()
   assert.ok(intervals[0].attributes.d.startsWith("M146,46.0V76.0"));
 });
 
+test("of marks those on the edges of a zoom are drawn, and none beyond either edge", () => {
+  const marks = { mode: "markers", x: [-0.1, 0, 10, 10.1], y: [0.5, 0.5, 0.5, 0.5], marker: { color: "red", size: 4 } };
+  const drawn = found(painted([marks]), (each) => each.attributes.transform?.includes(",56.0"));
+  assert.deepEqual(drawn.map((each) => each.attributes.transform), ["translate(46.0,56.0)", "translate(246.0,56.0)"]); // prettier-ignore
+});
+
+test("a label of a logarithmic axis is placed by its power of ten", () => {
+  const label = { text: "best", x: 5, y: -1, xanchor: "left", font: { size: 10, color: "grey" } };
+  const log = { range: [-2, 0], type: "log", color: "grey", gridcolor: "line" };
+  const [best] = found(painted([], { yaxis: log, annotations: [label] }), (each) => each.children[0] === "best");
+  assert.deepEqual([best.attributes.x, best.attributes.y], ["149", "54"]);
+  const [plain] = found(painted([], { annotations: [{ ...label, y: 0.5 }] }), (each) => each.children[0] === "best");
+  assert.deepEqual([plain.attributes.x, plain.attributes.y], ["149", "54"]);
+});
+
 test("labels are text, as they were written", () => {
   const label = { text: "a &lt;b&gt; &amp;lt; 中文", x: 0, y: 1, yref: "paper", yanchor: "top", xanchor: "left", font: { size: 10, color: "grey" } }; // prettier-ignore
   const texts = found(painted([], { annotations: [label] }), (each) => each.tag === "text");
