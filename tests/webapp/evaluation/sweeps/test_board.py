@@ -18,6 +18,7 @@ from training.evaluation import ALPHA
 from webapp.evaluation.sweeps.board import Board, board_of
 from webapp.launch.models import Sweep
 from webapp.people.teams.models import Project, User
+from webapp.runs.metrics.models import MetricPoint
 from webapp.runs.models import Run
 from webapp.runs.states import RunState
 
@@ -81,6 +82,7 @@ def test_no_difference_shown_is_an_answer(make_sweep: MakeSweep) -> None:
     assert board.answer.text.startswith(
         "No difference is shown; the largest: Learning rate 3e-5, +5.0 points of success"
     )
+    assert not any("Holm" in sentence for sentence in board.answer.left_out), "one comparison needs no correction"
 
 
 def test_p_values_are_corrected_for_all_settings(make_sweep: MakeSweep) -> None:
@@ -106,6 +108,14 @@ def test_a_gain_no_larger_than_the_spread_of_seeds_is_not_called_one(make_sweep:
     assert board.rows[1].setting.gain is not None and (board.rows[1].setting.gain.p_value or 1) <= ALPHA
     assert words(board) == ["base", "seeds"] and board.answer.kind == "seeds"
     assert board.answer.text.startswith("No difference beyond the spread between seeds is shown; the largest:")
+
+
+@pytest.mark.parametrize(("second", "word"), [(24, "seeds"), (32, "seeds"), (33, "helped")])
+def test_the_larger_spread_of_the_two_settings_counts(make_sweep: MakeSweep, second: int, word: str) -> None:
+    """The base has one of 50 points, the other one of 10 points; a gain of 50 points is not larger."""
+    board = held(make_sweep([(RATE, [1e-5, 3e-5]), (SEED, [1, 2])]), 0, 20, second - 4, second)
+    assert [row.setting.spread for row in board.rows] == pytest.approx([0.5, 0.1])
+    assert words(board) == ["base", word] and board.answer.kind == word
 
 
 def test_seeds_alone_are_one_setting(make_sweep: MakeSweep) -> None:
@@ -204,6 +214,18 @@ def test_without_held_out_tasks_the_last_steps_are_compared_unpaired(make_sweep:
     assert "so not paired" in board.answer.left_out[0] and "Hold tasks out" in board.answer.left_out[0]
 
 
+@pytest.mark.parametrize(
+    ("steps", "first"), [(1, 1), (9, 9), (10, 10), (11, 10), (100, 91), (101, 91), (100_000, 90_001)]
+)
+def test_the_last_tenth_is_rounded_up(make_sweep: MakeSweep, steps: int, first: int) -> None:
+    sweep = make_sweep([(RATE, [1e-5, 3e-5])])
+    Run.objects.update(step=steps)
+    for run in runs_of(sweep):
+        try_of(run, 0, 0, 1.0, step=first)
+        try_of(run, 1, 0, 0.0, step=first - 1)
+    assert [row.success.text for row in board_of(sweep).rows] == ["100%", "100%"]
+
+
 def test_a_setting_without_held_out_tasks_sends_all_to_the_same_evidence(make_sweep: MakeSweep) -> None:
     sweep = make_sweep([(RATE, [1e-5, 3e-5])])
     base, other = runs_of(sweep)
@@ -233,6 +255,27 @@ def test_evaluations_of_the_models_on_the_same_tasks_are_paired(
     assert all(f"c={exam.pk}" in board.compare for exam in played), "what was played is compared, not the trainings"
     played[1].delete()
     assert board_of(sweep).figures.tries.kind == "training", "one of two is not enough"
+
+
+def test_of_several_evaluations_the_newest_on_the_tasks_that_most_played_counts(
+    make_sweep: MakeSweep, evaluation: Callable[..., Run], make_dataset: Any
+) -> None:
+    sweep = make_sweep([(RATE, [1e-5, 3e-5])])
+    base, better = runs_of(sweep)
+    other = make_dataset(name="other")
+
+    def examined(name: str, run: Run, value: float, **over: Any) -> Run:
+        exam = evaluation(name, {task: [value] for task in range(4)}, **over)
+        exam.resolved["model"]["source"] = f"/data/runs/{run.pk}/1/model"
+        exam.save()
+        return exam
+
+    examined("first", base, 1.0)
+    exams = [examined("second", base, 0.0), examined("better", better, 1.0)]
+    examined("alone", better, 0.0, dataset=other)
+    board = board_of(sweep)
+    assert board.figures.tries.kind == "evaluated" and [row.success.text for row in board.rows] == ["0%", "100%"]
+    assert board.figures.tries.by == {base.pk: exams[0], better.pk: exams[1]}
 
 
 def test_a_sweep_of_evaluations_is_compared_by_its_own_tries(
@@ -312,6 +355,19 @@ def test_a_large_sweep_asks_as_often_as_a_small_one(
     client, address = client_for(rita), reverse("sweep-detail", args=[project.slug, sweep.pk])
     with django_assert_max_num_queries(MOST_QUERIES):
         assert client.get(address).status_code == 200
+
+
+@pytest.mark.parametrize(("rates", "drawn"), [([1e-5, 2e-5], True), ([1e-5, 2e-5, 3e-5], False)])
+def test_there_are_curves_of_eight_settings_and_none_of_more(
+    make_sweep: MakeSweep, rates: list[float], drawn: bool
+) -> None:
+    sweep = make_sweep([(RATE, rates), (RANK, [4, 8, 16] if not drawn else [4, 8, 16, 32])])
+    for run in runs_of(sweep):
+        for step in (1, 2):
+            MetricPoint.objects.create(run=run, attempt=1, seq=step, step=step, name="rollouts/task_success", value=0.5)
+    curves = board_of(sweep).curves
+    assert len(runs_of(sweep)) == (8 if drawn else 9) and (curves is not None) is drawn
+    assert curves is None or [line["setting"] for line in curves["runs"]] == list(range(8))
 
 
 def test_the_answer_is_in_the_readers_language(make_sweep: MakeSweep) -> None:
