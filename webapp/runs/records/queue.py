@@ -269,10 +269,10 @@ class Pool:
         self.gpu = any(worker.device.startswith("GPU") for worker in living)
         at_work = [run for run in runs if not run.queued and not run.silent]
         self.ended = {run.pk: run for run in at_work}
-        self.lost = [run for run in runs if run.silent and run.pool == name]
         self.line = sorted(
             (run for run in runs if run.pool == name and (run.queued or run.silent)), key=lambda run: run.order
         )
+        self.lost = [run for run in self.line if run.silent]
         self.places = [place for worker in living for place in _places_of(worker, at_work)]
 
     @property

@@ -161,6 +161,15 @@ def test_places_of_one_worker_and_more_workers_than_a_page_names(line: Make, bus
     assert lines_of(second, first.project)[3] == "2 more workers have runs."
 
 
+def test_of_the_places_that_runs_have_the_one_that_is_free_first_is_named(busy: Make) -> None:
+    assert read_queue().pool(TRAIN).next_free is None
+    for letter, name, left in (("a", "long", 9), ("b", "short", 2), ("c", "unknown", None), ("d", "middle", 5)):
+        worker(f"train@{letter}")
+        busy(f"train@{letter}", name=name, total_steps=left or 9, step_seconds=60.0 if left else None)
+    first = read_queue().pool(TRAIN).next_free
+    assert first is not None and first.run is not None and (first.worker, first.run.name) == ("train@b", "short")
+
+
 def test_a_place_of_the_other_pool_helps_no_run(line: Make) -> None:
     worker("endpoint@a", queues=[ENDPOINT], places=4)
     assert (queued(line()).why, queued(line(pool=ENDPOINT)).why) == ("no_worker", "starting")
@@ -396,6 +405,59 @@ def test_places_are_ordinals(line: Make, busy: Make, place: int, expected: str) 
         run = line(200 - number)
     worker(), busy()
     assert queue_short(queued(run)) == expected
+
+
+@pytest.mark.parametrize(("seconds", "words"), [(59.9, "less than a minute"), (60.0, "about 1 min")])
+def test_from_a_minute_on_minutes_are_named(line: Make, busy: Make, seconds: float, words: str) -> None:
+    worker()
+    busy(step=0, total_steps=1, step_seconds=seconds)
+    run = line()
+    assert queue_short(queued(run)) == f"next in line · {words}"
+    assert titled(run) == f"Next in line: starts in {words}."
+
+
+@pytest.mark.parametrize(("seconds", "words"), [(59.9, "less than a minute"), (60.0, "at most about 1 min")])
+def test_a_bound_below_a_minute_is_none(line: Make, busy: Make, seconds: float, words: str) -> None:
+    worker(), worker("train@b")
+    busy("train@a"), busy("train@b", step=0, total_steps=1, step_seconds=seconds)
+    assert queue_short(queued(line())) == f"next in line · {words}"
+
+
+@pytest.mark.parametrize(
+    ("count", "names", "rest"),
+    [(1, "a", ""), (3, "a, b, c", ""), (4, "a, b, c", " And 1 more run."), (5, "a, b, c", " And 2 more runs.")],
+)
+def test_three_runs_ahead_are_named_and_the_others_counted(
+    line: Make, project: Project, count: int, names: str, rest: str
+) -> None:
+    for number, name in enumerate("abcde"[:count]):
+        line(90 - number, name=name)
+    known = ", ".join(f"{name} (length not known)" for name in names.split(", "))
+    assert lines_of(line(1), project)[-1] == f"Ahead: {known}.{rest}"
+
+
+@pytest.mark.parametrize(("count", "rest"), [(3, []), (4, ["1 more worker has a run."])])
+def test_three_holders_are_named_and_the_others_counted(
+    line: Make, busy: Make, project: Project, count: int, rest: list[str]
+) -> None:
+    for letter in "abcd"[:count]:
+        worker(f"train@{letter}")
+        busy(f"train@{letter}", name=letter * 80)
+    run = line()
+    shown = lines_of(run, project)
+    assert [text[:9] for text in shown[:3]] == ["train@a h", "train@b h", "train@c h"] and shown[3:] == rest
+
+
+def test_of_several_workers_that_fell_silent_the_one_that_was_queued_first_is_named(
+    line: Make, busy: Make, project: Project
+) -> None:
+    worker()
+    heard = timezone.now() - timedelta(minutes=5)
+    for name, hours in (("third", 1), ("oldest", 3), ("second", 2)):
+        busy(name=name, lease_beat_at=heard, queued_at=heard - timedelta(hours=hours))
+    run = line()
+    assert queued(run).lost is not None and lines_of(run, project)[0].endswith("worker answers again: oldest.")
+    assert "oldest" not in lines_of(run)[0] and lines_of(run)[0].endswith("a run of another project.")
 
 
 def test_names_of_any_script_and_length_are_shown_as_they_are(line: Make, busy: Make, project: Project) -> None:
