@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import pairwise
 
 import pytest
 
@@ -12,7 +13,7 @@ from tests.training.doctor.test_detectors import recorded
 from training.doctor import diagnosis
 from training.doctor.diagnosis import GAMED, STUCK, TITLES, Diagnosis, diagnosis_of
 from training.doctor.digest import Digest
-from training.doctor.doctor import Doctor
+from training.doctor.doctor import Advisory, Doctor, Evidence
 from training.doctor.rules import RULES
 
 
@@ -130,6 +131,30 @@ def test_the_gravest_of_several_is_the_answer() -> None:
         doctor.see(facts)
     codes = {each.code for each in doctor.advisories if each.open}
     assert diagnosis_of(doctor).code == next(code for code in GAMED + STUCK if code in codes)
+
+
+GRAVER = [  # each before all that follow it
+    "shaping_above_outcome", "over_optimisation", "dominant_part",
+    "no_calls", "no_gradient", "no_effect", "collapse", "no_spread", "zero_advantages", "phantom_share", "plateau",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("graver", "other"), pairwise(GRAVER))
+@pytest.mark.parametrize("order", [1, -1])
+def test_of_two_the_graver_one_is_the_answer_whichever_came_first(graver: str, other: str, order: int) -> None:
+    doctor = Doctor()
+    doctor.advisories = [Advisory(code=code, first=1, last=2, evidence=Evidence()) for code in (graver, other)[::order]]
+    assert diagnosis_of(doctor).code == graver
+
+
+@pytest.mark.parametrize(("solved", "curve"), [(1, "reward"), (2, "")])
+def test_one_figure_of_success_is_no_curve(solved: int, curve: str) -> None:
+    """Two are: then it is too early to tell, whatever the reward does."""
+    doctor = Doctor()
+    for step in range(1, 31):
+        doctor.history.add(Digest(step, {"reward": 0.5} | ({"success": 0.5} if step <= solved else {})))
+    found = diagnosis_of(doctor)
+    assert (found.curve, found.kind) == (curve, "unclear" if curve else "early")
 
 
 @pytest.mark.parametrize("seed", range(6))

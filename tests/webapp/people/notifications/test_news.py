@@ -67,6 +67,21 @@ def test_a_visit_ends_after_half_an_hour_without_the_page(project: Project, rita
     assert since == [None, None, None, 50, 50, 81]  # the look at 81.5 is too soon after the one before to be written
 
 
+def test_a_look_one_minute_after_another_is_not_written_and_one_later_is(project: Project, rita: User) -> None:
+    for seconds, written in ((0, 0), (60, 0), (60.1, 60.1)):
+        with at(NOON + timedelta(seconds=seconds)):
+            news_of(rita, project)
+        assert Visit.objects.get().last_at == NOON + timedelta(seconds=written)
+
+
+def test_of_one_moment_events_keep_their_order(project: Project, rita: User, make_run: Callable[..., Run]) -> None:
+    for number in range(9):
+        happened(make_run(name=f"run {number}"), Kind.RUN_FAILED, NOON)
+    with at(NOON + timedelta(minutes=1)):
+        shown = [[item.event.pk for item in news_of(rita, project).items] for _look in range(2)]
+    assert shown[0] == shown[1] == sorted(Event.objects.values_list("pk", flat=True))[:6]
+
+
 def test_news_are_counted_by_kind_and_what_broke_comes_first(
     project: Project, rita: User, make_run: Callable[..., Run]
 ) -> None:
