@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from html import unescape
 from typing import Any
+from uuid import UUID
 
 import pytest
 from django.http import QueryDict
@@ -199,6 +200,12 @@ def test_quotes_are_the_newest_of_different_groups(run: Run, make: Made) -> None
     assert [text for text, _ in quotes(clusters_of(view_of(run)))][1:] == ["It is 2.", "It is 3."]
     Rollout.objects.filter(step__lt=3).delete()
     assert {text for text, _ in quotes(clusters_of(view_of(run)))} == {"It is 4.", "It is 6.", "It is 7."}
+
+
+def test_of_one_step_the_groups_are_quoted_in_their_order(run: Run, make: Made) -> None:
+    for number in range(5):
+        make(say(f"It is {number}."), expected="45", id=UUID(int=9 - number))
+    assert [text for text, _ in quotes(clusters_of(view_of(run)))] == ["It is 0.", "It is 1.", "It is 2."]
 
 
 def test_a_failed_call_is_quoted_with_its_error_and_an_exclusion_with_its_reason(run: Run, make: Made) -> None:

@@ -73,6 +73,40 @@ def test_the_head_of_a_group_counts_all_of_it_and_says_what_it_teaches(
     assert "no learning signal" not in text_of(client_for(rita), address(played.run)), "nothing is learned from it"
 
 
+def crowd(run: Run, groups: int, of: int, *, step: int = 3, **over: Any) -> None:
+    """So many groups of failures, all with a reward of 0."""
+    fields: dict[str, Any] = {"run": run, "attempt": 1, "step": step, "started_at": BEGAN, "seq": 1, "reward": 0.0}
+    fields |= {"status": "completed", "outcome": "failed", "parts": {"task_success": 0.0}} | over
+    Rollout.objects.bulk_create(
+        Rollout(group=group, index=index, **fields) for group in range(groups) for index in range(of)
+    )
+
+
+def test_each_kind_of_signal_is_explained_once_on_a_page(played: Played, rita: User, client_for: ClientFor) -> None:
+    crowd(played.run, 2, 3)
+    for group in (0, 1):  # phantom: outcomes equal, rewards not
+        crowd(played.run, 1, 2, step=4 + group)
+        Rollout.objects.filter(run=played.run, step=4 + group, index=0).update(reward=0.5)
+    page = text_of(client_for(rita), address(played.run, "step_from=3"))
+    assert page.count("all rewards equal: no learning signal") == 2 and page.count("phantom: outcomes equal") == 2
+    assert (page.count('id="term-no_signal"'), page.count('id="term-phantom"')) == (1, 1), "an id is there once"
+    assert page.index('id="term-phantom"') < page.index("Step 4, group 0"), "the first of the page, which is the newest"
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_the_rollouts_of_two_groups_of_64_are_drawn_and_of_one_more_none(
+    make_run: Callable[..., Run], rita: User, client_for: ClientFor, more: int
+) -> None:
+    run = make_run(name="م" * 80, state="succeeded", attempt=1, step=3)
+    crowd(run, 2, 64, task="احسب \u202e" + "x" * 400)
+    crowd(run, more, 1, step=2)
+    Rollout.objects.filter(run=run, index=0).update(outcome="partly")
+    page = text_of(client_for(rita), address(run, "outcome=partly"))
+    assert page.count("63 failed") == 2 and re.search(rf"{2 + more} rollouts ?</strong>", page)
+    assert page.count('class="found-members"') == (0 if more else 2), "all of them or none"
+    assert "م" * 80 in page and "\u202e" not in page
+
+
 def test_groups_too_large_for_a_page_are_not_counted(
     played: Played, rita: User, client_for: ClientFor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
