@@ -65,6 +65,13 @@ def test_a_try_is_shown_that_one_solves_and_the_other_fails(
     assert [round(each.share, 2) for each in zero.endings] == [0.67, 0.33]
 
 
+def test_a_try_that_is_half_solved_solves_nothing(project: Project, evaluation: Evaluation, data: Dataset) -> None:
+    a = evaluation("a", {0: [0.5, 0.0], 1: [0.0, 0.5]}, dataset=data)
+    b = evaluation("b", {0: [0.5, 1.0], 1: [0.51, 1.0]}, dataset=data)
+    (gained, _lost) = found(project, a, b).examples
+    assert [(item.task, item.number) for item in gained.examples] == [(1, 1), (0, 2)]
+
+
 def test_where_no_try_of_both_differs_the_first_that_was_solved_is_shown(
     project: Project, evaluation: Evaluation, data: Dataset
 ) -> None:

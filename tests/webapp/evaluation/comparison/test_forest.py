@@ -69,6 +69,13 @@ def test_a_lead_is_over_the_others_and_its_axis_has_0(first: int) -> None:
     assert found.zero == zero
 
 
+def test_equal_leads_are_in_the_order_of_the_page() -> None:
+    pairs = {(0, 1): Interval(0.1, 0.0, 0.2, 40), (1, 2): Interval(-0.1, -0.2, 0.0, 40)}
+    found = leads(named("a", "b", "c"), numbers(None, None, None, pairs=pairs), 1)
+    assert found is not None
+    assert [(row.contestant.run.name, row.value) for row in found.rows] == [("a", "+10.0"), ("c", "+10.0")]
+
+
 def test_no_difference_and_the_largest_one_have_an_axis() -> None:
     none = leads(named("a", "b"), numbers(None, None, pairs={(0, 1): Interval(0.0, 0.0, 0.0, 9)}), 1)
     assert none is not None and [tick.text for tick in none.ticks] == ["0", "+1"]

@@ -23,7 +23,7 @@ from webapp.datasets.models import Dataset
 from webapp.evaluation.comparison import figures as figures_module
 from webapp.evaluation.comparison.contestants import contestants_of
 from webapp.evaluation.comparison.tasks import played_tasks
-from webapp.evaluation.comparison.verdicts import p_text
+from webapp.evaluation.comparison.verdicts import _round_up, p_text
 from webapp.evaluation.comparison.views import Comparison, compare
 from webapp.people.teams.models import Project, User
 from webapp.rewards.models import RewardSpec
@@ -221,6 +221,24 @@ def test_the_rollouts_of_all_contestants_are_found_together(
 
 def test_a_p_value_is_never_zero_and_never_an_equation_with_a_bound() -> None:
     assert [p_text(value) for value in (None, 0.25, 0.00047, 1e-9)] == ["p –", "p = 0.25", "p = 0.00047", "p < 0.0001"]
+    assert [p_text(value) for value in (1e-4, 9.9e-5)] == ["p = 0.0001", "p < 0.0001"]
+
+
+@pytest.mark.parametrize(
+    ("needed", "shown"),
+    [(1, "1"), (99, "99"), (100, "100"), (101, "110"), (9_991, "10,000"), (999_999, "1,000,000"),
+     (1_000_000, "1,000,000"), (1_000_001, "more than a million")],
+)  # fmt: skip
+def test_how_many_tasks_are_needed_has_two_digits(needed: int, shown: str) -> None:
+    assert _round_up(needed) == shown
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_of_two_the_larger_number_of_tries_is_named(project: Project, evaluation: Evaluation, order: int) -> None:
+    once = evaluation("once", {task: [0.0] for task in range(4)})
+    often = evaluation("often", {task: [1.0, 1.0, 0.0] for task in range(4)})
+    (verdict,) = _found(project, *[once, often][::order]).verdicts
+    assert "n = 4 tasks × 3" in verdict.text
 
 
 @pytest.mark.parametrize("count", [0, 1])
