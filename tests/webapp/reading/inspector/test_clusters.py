@@ -297,6 +297,22 @@ def test_who_may_only_look_gets_no_buttons_that_save(
     assert b"kind=" not in shown and b"cause=cut" in shown
 
 
+def test_the_page_of_all_causes_has_three_in_full_and_that_of_one_has_only_it(
+    run: Run, make: Made, rita: User, client_for: Callable[..., Client]
+) -> None:
+    for number in range(9):
+        for _each in range(9 - number):
+            make(failed_calls=1, tools=[f"tool{number}"])
+    address = reverse("run-rollouts-causes", args=[run.project.slug, run.pk])
+    page = dense(client_for(rita).get(address).content.decode())
+    seen, folded = page.split('<details class="more-causes">')
+    assert [part.count("answered with an error</h3>") for part in (seen, folded)] == [3, 5]
+    assert "1 more cause is not listed (rollouts: 1)." in page and "All causes" not in page
+    one = dense(client_for(rita).get(f"{address}?cause=call_failed:tool4").content.decode())
+    assert one.count("answered with an error</h3>") == 1 and "tool4 answered with an error" in one
+    assert "more cause" not in one and "All causes" in one and "45 of 45 did not solve their task" in one
+
+
 def test_the_pages_that_save_begin_with_the_kind_that_was_asked_for(
     run: Run, make: Made, bob: User, client_for: Callable[..., Client]
 ) -> None:
