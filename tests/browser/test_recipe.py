@@ -110,6 +110,15 @@ def test_views_show_the_recipe_the_changes_or_what_is_searched(
     assert Run.objects.count() == 0
 
 
+def test_options_that_are_set_for_a_person_are_in_view(project: Project, bob: User, page_for: Any) -> None:
+    page = page_for(bob)
+    page.goto(reverse("run-new", args=[project.slug]))
+    for chosen, then in (("all", "all"), ("changed", "changed"), ("recipe", "changed")):
+        page.click(f"[data-view='{chosen}']")
+        page.evaluate("document.getElementById('run-form').dispatchEvent(new Event('options-set'))")
+        assert page.get_attribute("[data-view][aria-pressed='true']", "data-view") == then, chosen
+
+
 def test_an_error_in_a_folded_option_is_shown(project: Project, bob: User, page_for: Any, make_dataset: Any) -> None:
     page = page_for(bob)
     page.goto(reverse("run-new", args=[project.slug]))

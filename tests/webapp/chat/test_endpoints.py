@@ -71,6 +71,16 @@ def test_its_words_come_as_they_are_written_and_are_paid_for(
     assert (EndpointSpend.objects.count(), row.tokens) == (1, 28)
 
 
+def test_it_needs_no_memory_of_this_host(
+    make_chat: Maker, make_endpoint: Adder, stub: Stub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_endpoint()
+    stub.replies = [streams("One.", USED)]
+    monkeypatch.setattr("webapp.chat.holder.has_room", lambda model: False)
+    answer = _answer(make_chat(GPT), "Count.")
+    assert (answer.state, answer.pool, answer.progress) == ("done", ENDPOINT, {})
+
+
 def test_what_is_no_part_of_its_answer_is_shown_in_the_chat_as_what_it_is(
     make_chat: Maker, make_endpoint: Adder, stub: Stub
 ) -> None:

@@ -186,6 +186,22 @@ def test_a_model_without_room_next_to_the_run_waits_for_the_device(
     assert _after([answer])[0].pool == TRAIN, "it would come back at once"
 
 
+def test_a_model_that_is_loaded_already_needs_no_room(
+    make_chat: Maker, taken_device: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rooms: list[bool] = []
+
+    def has_room(_model: object) -> bool:
+        rooms.append(not rooms)
+        return rooms[-1]
+
+    monkeypatch.setattr("webapp.chat.holder.has_room", has_room)
+    answers = [_send(make_chat(parameters={"max_tokens": 4}), "Hello")[0] for _chat in range(2)]
+    Desk(ENDPOINT).run()
+    assert [(answer.state, answer.pool) for answer in _after(answers)] == [("done", ENDPOINT)] * 2
+    assert rooms == [True], "the second answer is of the process that the first one began"
+
+
 def test_what_was_stopped_before_is_not_begun(make_chat: Maker) -> None:
     chat = make_chat()
     (answer,) = _send(chat, "Hello")

@@ -334,6 +334,17 @@ def test_the_page_answers_first(
     assert "速率 sweep" in listed and "1e-5, 3e-5" in listed and "3 of 3 ended" in listed
 
 
+@pytest.mark.parametrize("there", [False, True])
+def test_only_editors_are_led_to_the_form_of_a_new_sweep(
+    make_sweep: MakeSweep, client_for: Callable[..., Client], rita: User, bob: User, project: Project, there: bool
+) -> None:
+    if there:
+        make_sweep([(SEED, [1, 2])])
+    address, form = reverse("sweep-list", args=[project.slug]), f'href="{reverse("run-new", args=[project.slug])}#sweep"'
+    buttons = {user.email: client_for(user).get(address).content.decode().count(form) for user in (bob, rita)}
+    assert buttons == {bob.email: 1 if there else 2, rita.email: 0}
+
+
 def test_strangers_and_other_projects_do_not_see_it(
     make_sweep: MakeSweep, client_for: Callable[..., Client], charlie: User, bob: User, project: Project
 ) -> None:

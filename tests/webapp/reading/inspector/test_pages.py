@@ -230,6 +230,15 @@ def test_a_project_shows_all_of_its_runs(
     assert text_of(client_for(rita), f"{url}?run={played.run.pk}&outcome=solved").count('class="found-row"') == 1
 
 
+def test_only_editors_may_save_and_only_what_was_found(
+    played: Played, bob: User, rita: User, client_for: ClientFor
+) -> None:
+    form = reverse("run-rollouts-save", args=[played.run.project.slug, played.run.pk])
+    for query, seen in (("outcome=failed", True), ("outcome=failed&reward_from=0.9", False)):
+        assert (f'href="{form}' in text_of(client_for(bob), address(played.run, query))) is seen, query
+        assert form not in text_of(client_for(rita), address(played.run, query)), query
+
+
 def test_the_run_page_leads_here(played: Played, rita: User, client_for: ClientFor) -> None:
     page = text_of(client_for(rita), reverse("run-detail", args=[played.run.project.slug, played.run.pk]))
     assert page.count(f'href="{address(played.run)[:-1]}"') >= 1
