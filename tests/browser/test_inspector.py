@@ -11,9 +11,11 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.test_run_page import ABORTED
-from tests.webapp.reading.inspector.conftest import Played, played  # noqa: F401 - a fixture
+from tests.webapp.reading.inspector.conftest import BEGAN, Played, played  # noqa: F401 - a fixture
 from webapp.people.teams.models import User
 from webapp.reading.inspector.models import SavedView
+from webapp.runs.models import Run
+from webapp.runs.rollouts.models import Rollout
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.django_db(transaction=True)]
 
@@ -232,6 +234,27 @@ def test_the_transcript_is_open_on_the_first_failure_and_follows_the_keys(
         expect(title).to_be_hidden()
         page.locator(".found-place").first.click()
         expect(title).to_be_visible()
+
+
+def test_another_view_that_follows_opens_its_own_first_failure(
+    page_for: Callable[..., Page],
+    played: Played,  # noqa: F811
+    alice: User,
+) -> None:
+    """What was chosen in the view before stays there, however many rollouts come."""
+    Run.objects.filter(pk=played.run.pk).update(state="running", seq=40)
+    page = page_for(alice, viewport={"width": 1440, "height": 900})
+    page.goto(f"/p/joust/runs/{played.run.pk}/rollouts/?newest=yes")
+    title = page.locator("#pane-title")
+    page.locator(".found-place").nth(1).click()
+    expect(title).to_contain_text("2.0.1")
+    page.check("input[name=outcome][value=partly]")
+    page.wait_for_url("**outcome=partly**")
+    expect(title).to_contain_text("2.0.0")
+    begun = {"run": played.run, "attempt": 1, "group": 0, "index": 0, "started_at": BEGAN, "reward": 0.5}
+    Rollout.objects.create(**begun, step=3, seq=41, status="completed", outcome="partly")
+    Run.objects.filter(pk=played.run.pk).update(seq=41)
+    expect(title).to_contain_text("3.0.0", timeout=15_000)
 
 
 def test_steps_are_gone_through_by_key_link_field_and_slider(

@@ -64,6 +64,32 @@ def test_a_run_is_opened_by_the_keyboard_alone(
     assert problems == []
 
 
+def test_other_words_begin_with_the_first_option_again(page_for: Pages, alice: User, make_run: Any) -> None:
+    make_run(name="zeta-1"), make_run(name="zeta-2")
+    field = opened(page_for(alice, viewport=WIDE), "/p/joust/")
+    field.fill("zeta")
+    runs = field.page.get_by_role("group", name="Runs").get_by_role("option")
+    expect(runs).to_have_count(2)
+    field.press("ArrowDown")
+    expect(runs.nth(1)).to_have_attribute("aria-selected", "true")
+    field.press("Backspace")
+    expect(runs).to_have_count(2)
+    expect(runs.nth(0)).to_have_attribute("aria-selected", "true")
+
+
+def test_keys_that_choose_a_character_choose_no_option(page_for: Pages, alice: User, make_run: Any) -> None:
+    """Enter takes what an input method offers, as for Chinese."""
+    make_run(name="夜间-1"), make_run(name="夜间-2")
+    field = opened(page_for(alice, viewport=WIDE), "/p/joust/")
+    field.fill("夜间")
+    runs = field.page.get_by_role("group", name="Runs").get_by_role("option")
+    expect(runs).to_have_count(2)
+    for key in ("ArrowDown", "Enter"):
+        field.dispatch_event("keydown", {"key": key, "isComposing": True})
+    expect(runs.nth(0)).to_have_attribute("aria-selected", "true")
+    assert field.page.url.endswith("/p/joust/") and field.page.locator("#palette").is_visible()
+
+
 def test_enter_before_the_answer_means_its_first_option(page_for: Pages, alice: User, make_run: Any) -> None:
     run, page = make_run(name="zeta"), page_for(alice, viewport=WIDE)
     field = opened(page, "/p/joust/")

@@ -11,10 +11,11 @@ import pytest
 from django.utils import timezone
 
 from tests.training.helpers import write_weights
-from training.config import ModelConfig
+from training.config import JobConfig, ModelConfig
 from webapp.common.pools import ENDPOINT, TRAIN, device_env
 from webapp.common.workers.models import Worker
 from webapp.engine.sampler import BYTES_PER_PARAMETER, has_room, is_small, pool_of_model
+from webapp.engine.services import _pool_of
 from webapp.runs.models import Run
 from webapp.runs.states import RunState
 
@@ -88,6 +89,30 @@ def test_without_a_living_place_for_it_it_waits_for_a_device(
     assert pool_of_model(small) == ENDPOINT
     Worker.objects.filter(pk=other.pk).update(beat_at=timezone.now() - timedelta(minutes=5))
     assert pool_of_model(small) == TRAIN
+
+
+@pytest.mark.parametrize(
+    ("over", "pool"),
+    [
+        ({}, ENDPOINT),
+        ({"evaluate": {}}, TRAIN),  # a whole evaluation
+        ({"rollout": {"engine": "vllm"}}, TRAIN),
+        ({"run": {"device": "cuda"}}, TRAIN),
+        ({"run": {"device": "cpu"}}, ENDPOINT),
+        ({"model": {"source": "org/large-7B"}}, TRAIN),
+        ({"kind": "grpo"}, TRAIN),
+        ({"kind": "grpo", "evaluate": {}}, TRAIN),
+        ({"endpoint": {"url": "https://api.example.com/v1", "model": "gpt"}, "run": {"device": "cuda"}}, ENDPOINT),
+    ],
+)
+def test_a_job_that_continues_a_rollout_takes_a_place_without_a_device_unless_it_needs_one(
+    small: ModelConfig, worker: Callable[..., Worker], make_run: Any, over: dict[str, Any], pool: str
+) -> None:
+    worker(TRAIN)
+    worker(ENDPOINT)
+    make_run(name="waits", state=RunState.QUEUED)
+    known = {"kind": "evaluate", "model": {"source": small.source}, "evaluate": {"continue_from": "/data/turn.json"}}
+    assert _pool_of(JobConfig.model_validate(known | over)) == pool
 
 
 def test_memory_that_is_free_is_enough_or_not(small: ModelConfig, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -340,7 +340,10 @@ def test_only_editors_are_led_to_the_form_of_a_new_sweep(
 ) -> None:
     if there:
         make_sweep([(SEED, [1, 2])])
-    address, form = reverse("sweep-list", args=[project.slug]), f'href="{reverse("run-new", args=[project.slug])}#sweep"'
+    address, form = (
+        reverse("sweep-list", args=[project.slug]),
+        f'href="{reverse("run-new", args=[project.slug])}#sweep"',
+    )
     buttons = {user.email: client_for(user).get(address).content.decode().count(form) for user in (bob, rita)}
     assert buttons == {bob.email: 1 if there else 2, rita.email: 0}
 
