@@ -44,10 +44,12 @@ TITLES: dict[str, str | Promise] = {
     f"{ANSWER}:{AnswerKind.HELD}": gettext_lazy("The last words hold the expected answer, and it counts as not solved"),
     UNKNOWN: gettext_lazy("No cause is recorded"),
 }
-# The environment's own reasons: parts that name an error, else parts that earned nothing.
+# The environment's own reasons: parts that name an error, else parts that earned nothing. Four are named, and the others
+# counted: an environment may have hundreds, and a cause is a filter in an address.
 NAMED, ZERO = "named", "zero"
 PARTS = """(
-    SELECT %s || string_agg(name, ',' ORDER BY name)
+    SELECT %s || array_to_string((array_agg(left(name, 44) ORDER BY name))[1:4], ',')
+        || CASE WHEN count(*) > 4 THEN ',+' || (count(*) - 4) ELSE '' END
     FROM jsonb_each("rollouts_rollout"."env_parts") AS part (name, value)
     WHERE jsonb_typeof(value) = 'number' AND name <> %s AND {wanted}
 )"""
@@ -64,10 +66,17 @@ def cause_title(cause: str) -> str:
     if word == "call_failed" and detail:
         return _("%(tool)s answered with an error") % {"tool": detail}
     if word == NAMED:
-        return _("The environment names %(parts)s") % {"parts": detail.replace(",", ", ")}
+        return _("The environment names %(parts)s") % {"parts": _names_in(detail)}
     if word == ZERO:
-        return _("The environment gave 0 for %(parts)s") % {"parts": detail.replace(",", ", ")}
+        return _("The environment gave 0 for %(parts)s") % {"parts": _names_in(detail)}
     return str(TITLES.get(cause, cause))
+
+
+def _names_in(detail: str) -> str:
+    """The parts of a cause in words: ``valid,r_type,+3`` names two, and says that there are more."""
+    names, _comma, more = detail.rpartition(",+")
+    shown = (names or detail).replace(",", ", ")
+    return _("%(names)s and %(n)d more") % {"names": shown, "n": int(more)} if names and more.isdecimal() else shown
 
 
 CALLERS = """

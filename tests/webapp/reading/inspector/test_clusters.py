@@ -297,6 +297,28 @@ def test_who_may_only_look_gets_no_buttons_that_save(
     assert b"kind=" not in shown and b"cause=cut" in shown
 
 
+@pytest.mark.parametrize(
+    ("count", "words"),
+    [
+        (4, "part_000, part_001, part_002, part_003"),
+        (5, "part_000, part_001, part_002, part_003 and 1 more"),
+        (200, "part_000, part_001, part_002, part_003 and 196 more"),
+    ],
+)
+def test_a_cause_names_four_parts_and_is_a_filter_however_many_there_are(
+    run: Run, make: Made, rita: User, client_for: Callable[..., Client], count: int, words: str
+) -> None:
+    rollout = make(env_parts={f"part_{number:03}": 0.0 for number in range(count)})
+    make(env_parts={f"an_error_{'م' * 80}_{number}": 1.0 for number in range(9)})
+    address = reverse("run-rollouts", args=[run.project.slug, run.pk])
+    page = unescape(dense(client_for(rita).get(f"{address}causes/").content.decode()))
+    assert f"The environment gave 0 for {words}</h3>" in page and "The environment names an_error_م" in page
+    links = re.findall(r'href="([^"]+)">Show it<', page)
+    found = [client_for(rita).get(link).content.decode() for link in links]
+    assert len(links) == 2 and all(text.count('class="found-row"') == 1 for text in found)
+    assert str(rollout.pk) in found[1]
+
+
 def test_the_page_of_all_causes_has_three_in_full_and_that_of_one_has_only_it(
     run: Run, make: Made, rita: User, client_for: Callable[..., Client]
 ) -> None:

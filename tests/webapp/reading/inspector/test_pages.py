@@ -107,6 +107,18 @@ def test_the_rollouts_of_two_groups_of_64_are_drawn_and_of_one_more_none(
     assert "م" * 80 in page and "\u202e" not in page
 
 
+@pytest.mark.parametrize(("step", "links"), [(1, {"step-back": 0}), (100_000, {"step-back": 99_999})])
+def test_a_run_without_rewards_of_one_step_or_very_many(
+    make_run: Callable[..., Run], rita: User, client_for: ClientFor, step: int, links: dict[str, int]
+) -> None:
+    run = make_run(name="n" * 80, state="succeeded", attempt=1, step=step)
+    crowd(run, 1, 2, step=step, reward=None, parts={f"part_{number}": None for number in range(200)})
+    page = text_of(client_for(rita), address(run, f"step_from={step}&step_to={step}"))
+    assert {name: f"?step_from={to}&step_to={to}" for name, to in links.items()}.items() <= bar_of(page).items()
+    assert "step-next" not in bar_of(page) and page.count('title="reward">–<') == 2
+    assert "2 failed" in page and "no learning signal" not in page
+
+
 def test_groups_too_large_for_a_page_are_not_counted(
     played: Played, rita: User, client_for: ClientFor, monkeypatch: pytest.MonkeyPatch
 ) -> None:

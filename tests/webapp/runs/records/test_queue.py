@@ -267,6 +267,14 @@ def test_a_silent_worker_that_was_queued_earlier_keeps_all_others_back(
         assert lines_of(run, project)[0].endswith("worker answers again: lost.")
 
 
+def test_a_silent_worker_is_waited_for_also_after_the_last_step(line: Make, busy: Make) -> None:
+    """It may still save: the run is not ended before its lease is."""
+    worker()
+    heard = timezone.now() - timedelta(minutes=5)
+    busy(step=9, total_steps=9, lease_beat_at=heard, queued_at=heard - timedelta(hours=1))
+    assert queued(line()).why == "worker_lost"
+
+
 def test_a_silent_worker_of_a_run_that_was_queued_later_delays_none(line: Make, busy: Make) -> None:
     worker()
     busy(lease_beat_at=timezone.now() - timedelta(minutes=5))
