@@ -44,8 +44,8 @@ TITLES: dict[str, str | Promise] = {
     f"{ANSWER}:{AnswerKind.HELD}": gettext_lazy("The last words hold the expected answer, and it counts as not solved"),
     UNKNOWN: gettext_lazy("No cause is recorded"),
 }
-# The environment's own reasons: parts that name an error, else parts that earned nothing. Four are named, and the others
-# counted: an environment may have hundreds, and a cause is a filter in an address.
+# The environment's own reasons: parts that name an error, else parts that earned nothing. Four are named, and the
+# others counted: an environment may have hundreds, and a cause is a filter in an address.
 NAMED, ZERO = "named", "zero"
 PARTS = """(
     SELECT %s || array_to_string((array_agg(left(name, 44) ORDER BY name))[1:4], ',')
