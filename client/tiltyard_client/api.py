@@ -316,6 +316,10 @@ class Tiltyard(Connection):
         sentence = _("There is no sweep '{name}' in {project}.")
         return self.call("GET", f"/sweeps/{self._id('sweeps', name, sentence)}")
 
+    def sweep_delete(self, sweep_id: str, *, runs: bool = False) -> Json:
+        """Delete a sweep; with ``runs`` its runs too, which only owners may."""
+        return self.call("DELETE", f"/sweeps/{sweep_id}", params={"runs": True} if runs else None)
+
     def sweep_plan(self, body: Json) -> Json:
         """What a sweep would launch: ``config`` or ``yaml``, ``axes`` and ``mode`` (docs/api.md)."""
         return self.call("POST", self.in_project("sweeps/plan"), json=body)

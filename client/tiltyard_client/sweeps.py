@@ -11,7 +11,7 @@ from rich.table import Table
 
 from tiltyard_client import completing, show
 from tiltyard_client.api import Json, Refused
-from tiltyard_client.base import AsJson, Project, print_json, site_of
+from tiltyard_client.base import AsJson, Project, confirm, print_json, site_of
 from tiltyard_client.words import gettext as _
 
 app = typer.Typer(no_args_is_help=True, help="Sweeps: a job with other values of a few options, and what they bring.")
@@ -70,6 +70,29 @@ def sweep_show(
     with site_of(project) as site:
         found = site.sweep(sweep)
     print_json(found) if as_json else _board(found)
+
+
+@app.command("delete")
+def sweep_delete(
+    sweep: Annotated[str, typer.Argument(help="The sweep's name.", autocompletion=completing.sweeps)],
+    runs: Annotated[
+        bool, typer.Option("--runs", help="Delete its runs too, once all have ended; owners only.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    project: Project = "",
+    as_json: AsJson = False,
+) -> None:
+    """Delete a sweep; its runs stay."""
+    with site_of(project) as site:
+        found = site.sweep(sweep)
+        there = sum(run["id"] is not None for setting in found["settings"] for run in setting["runs"])
+        asked = _("Delete {name} with its {n} runs and all that they recorded?") if runs else _("Delete {name}?")
+        confirm(asked.format(name=found["name"], n=there), yes)
+        gone = site.sweep_delete(found["id"], runs=runs)
+    if as_json:
+        return print_json(gone)
+    text = _("{name} was deleted with its runs.") if runs else _("{name} was deleted; its runs stay.")
+    print(text.format(name=gone["deleted"]))
 
 
 def axis_of(text: str) -> Json:

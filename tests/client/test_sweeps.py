@@ -13,6 +13,7 @@ from tests.webapp.evaluation.sweeps.conftest import hold_out, make_sweep, runs_o
 from tests.webapp.launch.test_sweeps import config
 from training.config import JobConfig, config_to_yaml
 from webapp.launch.models import Sweep
+from webapp.people.teams.models import ApiToken, Membership
 from webapp.runs.models import Run
 
 __all__ = ["config", "make_sweep"]
@@ -68,3 +69,19 @@ def test_the_answer_is_shown_with_its_settings(tool: Tool, make_sweep: Callable[
     found: Any = answered(tool("sweep", "show", "rates", "--json"))
     assert found["answer"]["kind"] == "helped" and [each["word"] for each in found["settings"]] == ["base", "helped"]
     refused(tool("sweep", "show", "nothing"), "There is no sweep 'nothing' in joust.")
+
+
+def test_a_sweep_is_deleted_alone_or_with_its_runs(tool: Tool, make_sweep: Callable[..., Sweep]) -> None:
+    make_sweep([("optim.learning_rate", [1e-5, 3e-5])])
+    refused(tool("sweep", "delete", "rates"), "There is no terminal to ask at: --yes confirms it.", 2)
+    assert tool("sweep", "delete", "rates", "--yes").stdout == "rates was deleted; its runs stay.\n"
+    assert not Sweep.objects.exists() and Run.objects.count() == 2
+    make_sweep([("optim.learning_rate", [1e-5, 3e-5])], name="again")
+    refused(tool("sweep", "delete", "again", "--runs", "-y"), "Your role in this team is editor; this needs owner.")
+    Membership.objects.filter(user__username="bob").update(role="owner")
+    ApiToken.objects.update(role="owner")
+    Run.objects.filter(name="again-0").update(state="running")
+    refused(tool("sweep", "delete", "again", "--runs", "-y"), "Runs have not ended: again-0. Stop them first")
+    Run.objects.filter(name="again-0").update(state="failed")
+    assert answered(tool("sweep", "delete", "again", "--runs", "-y", "--json")) == {"deleted": "again"}
+    assert not Run.objects.filter(name__startswith="again").exists() and Run.objects.count() == 2

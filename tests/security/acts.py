@@ -232,6 +232,8 @@ ACTS: dict[str, Act] = {
     PROJECT + "models/checkpoints/" + OWN_PK + "delete/": Act(
         "checkpoint_deleted", lambda of: {"name": "run-1, step 1"}
     ),
+    PROJECT + "sweeps/" + OWN_PK + "delete/": Act("sweep_deleted"),
+    PROJECT + "sweeps/" + OWN_PK + "delete/runs/": Act("sweep_deleted", {"name": "rates"}),
     RUNS + "delete/": Act("run_deleted", lambda of: {"name": "run-1"}),
     PROJECT + "delete/": Act("project_deleted", {"name": "Joust"}),
     API + "projects/<slug:slug>/runs": Act(
@@ -330,6 +332,7 @@ DELETES = {
     API + "checkpoints/<uuidstr:checkpoint_id>": "checkpoint_deleted",
     API + "models/<uuidstr:model_id>": "model_deleted",
     API + "suites/<uuidstr:suite_id>": "suite_deleted",
+    API + "sweeps/<uuidstr:sweep_id>": "sweep_deleted",
     API + "comparisons/<uuidstr:comparison_id>": "comparison_deleted",
     API + "comments/<uuidstr:comment_id>": "comment_deleted",
     API + "shared-links/<uuidstr:link_id>": "share_revoked",

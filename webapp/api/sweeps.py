@@ -16,13 +16,15 @@ from webapp.api.idempotency import once
 from webapp.api.listing import Named, page_of
 from webapp.api.runs import config_sent
 from webapp.api.schemas import ConfigIn
-from webapp.common.answers import Extended, Page
+from webapp.common.answers import Deleted, Extended, Page
 from webapp.evaluation.sweeps.board import Board, board_of
 from webapp.evaluation.sweeps.figures import Place
 from webapp.launch.models import Sweep
+from webapp.launch.sweep_removal import sweep_delete
 from webapp.launch.sweeps import plan_of, run_names, sweep_create, sweeps_of
 from webapp.people.teams.access import object_for, project_for
 from webapp.people.teams.models import Role
+from webapp.people.teams.sudo import Act, ask
 
 router = Router(tags=["sweeps"])
 
@@ -96,6 +98,17 @@ def sweep_get(request: HttpRequest, sweep_id: UUID) -> Extended:
     """A sweep with its answer and its settings, each compared with the base: docs/sweeps.md."""
     within = Sweep.objects.select_related("project", "created_by")
     return _whole(board_of(object_for(caller(request), Sweep, sweep_id, within=within), drawn=False))
+
+
+@router.delete("/sweeps/{uuid:sweep_id}", response=Deleted)
+def sweep_remove(request: HttpRequest, sweep_id: UUID, runs: bool = False) -> dict[str, str]:
+    """Delete a sweep; its runs stay. With `runs` they are deleted too: owners only, and 409 with their names while some
+    have not ended or something uses them."""
+    sweep = object_for(caller(request), Sweep, sweep_id, need=Role.OWNER if runs else Role.EDITOR)
+    if runs:
+        ask(request, Act.DELETE_RUN)
+    sweep_delete(sweep=sweep, with_runs=runs)
+    return {"deleted": sweep.name}
 
 
 def _whole(board: Board) -> Extended:

@@ -56,7 +56,11 @@ ALONE |= {
 RUN, DATASET, REWARD = PROJECT + "runs/" + OWN_PK, PROJECT + "datasets/" + OWN_PK, PROJECT + "rewards/" + OWN_PK
 ENVIRONMENT, ENDPOINT = PROJECT + "environments/" + OWN_PK, PROJECT + "endpoints/" + OWN_PK
 MODEL, SUITE, SAVED = PROJECT + "models/" + OWN_PK, PROJECT + "suites/" + OWN_PK, PROJECT + "compare/saved/" + OWN_PK
-ROUND, CHANNEL = PROJECT + "votes/" + OWN_PK, PROJECT + "settings/channels/" + OWN_PK
+SWEEP, ROUND, CHANNEL = (
+    PROJECT + "sweeps/" + OWN_PK,
+    PROJECT + "votes/" + OWN_PK,
+    PROJECT + "settings/channels/" + OWN_PK,
+)
 IN, MACHINES, IT = "/projects/{slug}/", PROJECT + "settings/machines/", "<uuid:machine_token>"
 SAME: dict[str, str] = {
     PROJECT + "settings/tokens/" + OWN_PK + "revoke/": f"DELETE {IN}tokens/{{token_id}}",
@@ -101,6 +105,8 @@ SAME: dict[str, str] = {
     PROJECT + "suites/new/": f"POST {IN}suites",
     PROJECT + "sweeps/new/": f"POST {IN}sweeps",
     PROJECT + "sweeps/plan/": f"POST {IN}sweeps/plan",
+    SWEEP + "delete/": "DELETE /sweeps/{sweep_id}",
+    SWEEP + "delete/runs/": "DELETE /sweeps/{sweep_id}",
     SUITE + "edit/": f"POST {IN}suites",
     SUITE + "evaluate/": "POST /suites/{suite_id}/evaluations",
     SUITE + "delete/": "DELETE /suites/{suite_id}",
@@ -152,8 +158,9 @@ SAME: dict[str, str] = {
     **{MODEL + f"{part}/": "PATCH /models/{model_id}" for part in ("mark", "about", "card")},
     PROJECT + "models/checkpoints/" + OWN_PK + "delete/": "DELETE /checkpoints/{checkpoint_id}",
 }
-# One notification is its person's; over the API only one's own can be named.
-OTHER_ROLES = {"notifications/<int:pk>/read/"}
+# One notification is its person's; over the API only one's own can be named. A sweep's operation asks for more where
+# its runs are deleted too: tests/webapp/evaluation/sweeps/test_removal.py.
+OTHER_ROLES = {"notifications/<int:pk>/read/", SWEEP + "delete/runs/"}
 
 
 def _unsafe() -> set[str]:

@@ -12,4 +12,6 @@ urlpatterns: list[URLPattern] = [
     path("new/", sweep_views.sweep_new, name="sweep-new"),
     path("plan/", sweep_views.sweep_plan, name="sweep-plan"),
     path("<uuid:pk>/", views.sweep_detail, name="sweep-detail"),
+    path("<uuid:pk>/delete/", views.sweep_remove, name="sweep-delete"),
+    path("<uuid:pk>/delete/runs/", views.sweep_remove_all, name="sweep-delete-runs"),
 ]

@@ -254,6 +254,7 @@ class AuditAction(models.TextChoices):
     RUN_ARCHIVED = "run_archived", _("run archived")
     RUN_RESTORED = "run_restored", _("run taken out of the archive")
     RUN_DELETED = "run_deleted", _("run deleted")
+    SWEEP_DELETED = "sweep_deleted", _("sweep deleted")
     PRESET_BEGUN = "preset_begun", _("preset prepared")
     PRESET_DROPPED = "preset_dropped", _("preset's preparation dropped")
     DATASET_ADDED = "dataset_added", _("dataset added")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from uuid import UUID
 
 from django.contrib import messages
@@ -21,7 +22,7 @@ from webapp.runs.models import Run
 from webapp.runs.registry.models import Checkpoint
 from webapp.runs.registry.selectors import checkpoints_of
 from webapp.runs.removal.models import Removal
-from webapp.runs.removal.services import forecast, removal_retry, remove
+from webapp.runs.removal.services import Forecast, forecast, removal_retry, remove
 
 DELETES: dict[type, Act] = {
     Run: Act.DELETE_RUN,
@@ -69,14 +70,28 @@ def _delete_page(
     request: HttpRequest, project: Project, item: Run | Checkpoint | Project, back: str, then: str
 ) -> HttpResponse:
     weigh = not isinstance(item, Project) or "weigh" in request.GET  # of a project, once the page is there
-    found, problems = forecast(item, weigh=weigh), []
+    found = forecast(item, weigh=weigh)
+    return confirm_page(request, project, found, DELETES[type(item)], lambda: remove(item), back, then)
+
+
+def confirm_page(
+    request: HttpRequest,
+    project: Project,
+    found: Forecast,
+    act: Act,
+    delete: Callable[[], None],
+    back: str,
+    then: str,
+) -> HttpResponse:
+    """The page with a forecast; once the name was typed and the person confirmed, ``delete`` and lead to ``then``."""
+    problems = []
     if request.method == "POST":
         if request.POST.get("name", "").strip() != found.name:
             problems = [_("Type the name exactly as it is shown.")]
         else:
-            ask(request, DELETES[type(item)])
+            ask(request, act)
             try:
-                remove(item)
+                delete()
             except ValidationError as exc:
                 problems = list(exc.messages)
             else:
