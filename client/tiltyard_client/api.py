@@ -126,19 +126,27 @@ class Tiltyard(Connection):
         """Put your star on a run, or take it away."""
         return self.call("POST", f"/runs/{run_id}/star", json={"starred": starred})
 
-    def watch(self, run_id: str, *, every_s: float | None = None) -> Iterator[Json]:
+    def watch(self, run_id: str, *, every_s: float | None = None, queued_s: int | None = None) -> Iterator[Json]:
         """The run as it changes, until it ends or pauses; of a step or an event at once. A server that is away is asked
-        again for two minutes."""
+        again for two minutes. With ``queued_s`` it is reported so often while it is queued: its place may change."""
         last, query = -1, {"limit": 1}  # the run as it is; then what happens from there on
         for found in self._asked(f"/runs/{run_id}/events", LOOK_S / 4 if every_s is None else every_s, query):
             run = found["run"]
-            ended = run["state"] in ENDED
-            if ended or run["seq"] != last:
+            ended, queued = run["state"] in ENDED, queued_s is not None and run["state"] == "queued"
+            if ended or queued or run["seq"] != last:
                 last = run["seq"]
                 yield run
             if ended:
                 return
-            query |= {"after": run["seq"], "step": run["step"], "wait": WAIT_S}
+            wait = queued_s if queued_s is not None and queued else WAIT_S
+            query |= {"after": run["seq"], "step": run["step"], "wait": wait}
+
+    def figures(self, run_id: str, step: int, *names: str) -> dict[str, float]:
+        """The metrics ``names`` of a step, those that it has."""
+        params = {"name": list(names), "first": step, "last": step}
+        found = self.call("GET", f"/runs/{run_id}/metrics", params=params)["curves"]
+        ends = {name: curve["values"][-1] for name, curve in found.items() if curve["values"]}
+        return {name: value for name, value in ends.items() if value is not None}
 
     def _asked(self, path: str, pause_s: float, query: Json | None = None) -> Iterator[Json]:
         """The same question again and again. Raises ``Unreachable`` or ``Refused`` once the site was away, or had too

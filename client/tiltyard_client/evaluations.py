@@ -25,7 +25,7 @@ from tiltyard_client.base import (
     print_json,
     site_of,
 )
-from tiltyard_client.show import follow
+from tiltyard_client.watching import follow
 from tiltyard_client.words import gettext as _
 
 # Waiting until recorded rollouts are scored by a spec.

@@ -8,7 +8,7 @@ import typer
 
 from tiltyard_client import show
 from tiltyard_client.base import AsJson, Project, contestant_named, print_json, site_of
-from tiltyard_client.show import follow
+from tiltyard_client.watching import follow
 from tiltyard_client.words import gettext as _
 
 # ``tiltyard rollout``: end one in flight, and go on from a turn of a recorded one.

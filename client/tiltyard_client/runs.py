@@ -25,7 +25,7 @@ from tiltyard_client.base import (
     site_of,
 )
 from tiltyard_client.completing import runs as run_names
-from tiltyard_client.show import follow
+from tiltyard_client.watching import follow
 from tiltyard_client.words import gettext as _
 
 app = typer.Typer(no_args_is_help=True, help="Launch, watch and end runs, and keep their list in order.")

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 from rich.table import Column, Table
 
-from tiltyard_client.api import Tiltyard
-from tiltyard_client.base import NOT_SUCCEEDED, print_json
 from tiltyard_client.connection import Json
 from tiltyard_client.words import gettext as _
 from tiltyard_client.words import gettext_noop
@@ -138,7 +133,6 @@ def status(row: Json) -> str:
 
 def run(row: Json, url: str) -> None:
     """One run."""
-    error = row.get("error") or {}
     stages = (row.get("health") or {}).get("stages")
     stage = {_("stage"): _("{stage} of {of}: {name}").format(**stages[-1])} if stages else {}
     pairs(
@@ -150,12 +144,19 @@ def run(row: Json, url: str) -> None:
             **_queue(row.get("queue")),
             _("reward"): row["last_reward"],
             **_time((row.get("health") or {}).get("time")),
-            _("why"): error.get("message"),
+            **_why(row),
             _("tags"): row.get("tags"),
             _("notes"): row.get("notes"),
             _("page"): f"{url}{row['url']}" if row.get("url") else None,
         }
     )
+
+
+def _why(row: Json) -> dict[str, Any]:
+    """Why a run failed or paused, and what to do; in the site's words where it sent them."""
+    found, error = row.get("failure") or {}, row.get("error") or {}
+    why = " ".join(filter(None, (found.get("title"), found.get("detail")))) or error.get("message")
+    return {_("why"): why, _("what to do"): found.get("hint") or error.get("hint") or None} if why else {}
 
 
 def _queue(found: Json | None) -> dict[str, str]:
@@ -299,52 +300,3 @@ def interval(name: str, figure: Json | None) -> str:
 def pause() -> None:
     """Wait between two looks at something that still runs."""
     time.sleep(0.5)
-
-
-# Staying with runs until they end.
-
-
-def follow(site: Tiltyard, launched: Json, watch: bool, as_json: bool) -> None:
-    """Say what was launched and, with ``watch``, stay until it ends."""
-    if not watch:
-        line = f"{launched['name']}: {state(launched['state'])} {site.url}{launched['url']}"
-        return print_json(launched) if as_json else print(line)
-    last = stay(site, [launched], as_json)[0]
-    if as_json:
-        print_json(last)
-    else:
-        run(last, site.url)
-    leave_unless_succeeded([last])
-
-
-def stay(site: Tiltyard, runs: Sequence[Json], as_json: bool) -> list[Json]:
-    """The runs once all have ended or paused, with a bar for each meanwhile."""
-    quiet = as_json or not sys.stdout.isatty()
-    columns = (
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.completed}/{task.total}"),
-    )
-    ended = []
-    with Progress(*columns, TimeRemainingColumn(), disable=quiet) as progress:
-        bars = [progress.add_task(_title(run, runs), total=run["total_steps"] or None) for run in runs]
-        for bar, run in zip(bars, runs, strict=True):
-            last = run
-            for last in site.watch(run["id"]):
-                title = _title(last, runs)
-                progress.update(bar, completed=last["step"], total=last["total_steps"] or None, description=title)
-                if quiet and not as_json:
-                    print(title, f"{last['step']}/{last['total_steps']}", flush=True)
-            ended.append(last)
-    return ended
-
-
-def _title(run: Json, among: Sequence[Json]) -> str:
-    return status(run) if len(among) == 1 else f"{run['name']}: {status(run)}"
-
-
-def leave_unless_succeeded(runs: Sequence[Json]) -> None:
-    """Exit code 5 where one of them did not succeed."""
-    if any(run["state"] != "succeeded" for run in runs):
-        raise typer.Exit(NOT_SUCCEEDED)

@@ -13,7 +13,7 @@ from rich.markup import escape
 from tiltyard_client import completing, show
 from tiltyard_client.api import Json, Refused
 from tiltyard_client.base import AsJson, Project, contestant_named, print_json, site_of
-from tiltyard_client.show import leave_unless_succeeded, stay
+from tiltyard_client.watching import leave_unless_succeeded, stay
 from tiltyard_client.words import gettext as _
 
 app = typer.Typer(no_args_is_help=True, help="Suites: sets of evaluations that all models play alike.")

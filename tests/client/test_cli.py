@@ -184,7 +184,7 @@ def test_watching_ends_with_the_run(
     monkeypatch.setattr(Tiltyard, "call", call)
     result = tool("run", "watch", "seen")
     assert result.exit_code == code, result.output
-    assert end in result.stdout and "running 3/3" in result.stdout
+    assert end in result.stdout and "step 3 of 3" in result.stdout
     assert answered(tool("run", "watch", "seen", "--json"), code)["state"] == end
 
 

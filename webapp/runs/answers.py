@@ -166,6 +166,12 @@ class RunWhole(Run):
     config: Object = Field(description="as it was written; options: docs/configuration.md")
     queue: Queue | None = Field(None, description="its place in the queue; null unless it is queued. Only of `GET`")
 
+    @computed_field(description="`error` in the reader's language: code, boundary, title, hint, detail")  # type: ignore[prop-decorator]
+    @property
+    def failure(self) -> dict[str, str] | None:
+        """Why it failed or paused, in words."""
+        return _failure_words(self.error)
+
 
 class RunLine(RunState):
     """A run of the list."""
