@@ -8,6 +8,7 @@ import pytest
 
 from training.__main__ import main
 from training.config import nearest_option
+from training.config.axes import scalar_options
 
 
 @pytest.mark.parametrize(
@@ -31,6 +32,22 @@ from training.config import nearest_option
 )
 def test_the_nearest_option(unknown: str, meant: str) -> None:
     assert nearest_option(unknown) == meant
+
+
+@pytest.mark.parametrize(
+    ("unknown", "meant"),
+    [
+        ("learning_rate", "optim.learning_rate"),
+        ("grpo.learning_rate", "optim.learning_rate"),
+        ("optim.lerning_rate", "optim.learning_rate"),
+        ("reward", ""),  # a group: no option with one value
+        ("beta", ""),  # which several groups have
+        ("optim", "optim.optimizer"),  # a group of that name may not be meant
+    ],
+)
+def test_only_what_is_allowed_is_meant(unknown: str, meant: str) -> None:
+    assert nearest_option(unknown, scalar_options()) == meant
+    assert nearest_option(unknown, ["run.seed"]) == nearest_option(unknown, []) == ""
 
 
 def test_the_command_line_names_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,7 +6,6 @@ time, so that a gain has one cause. The seed is no setting: it repeats every set
 
 from __future__ import annotations
 
-import difflib
 import itertools
 import types
 import typing
@@ -19,6 +18,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
 from training.config.job import JobConfig
+from training.config.suggest import nearest_option
 from training.errors import ConfigError
 from training.words import _, complaint_of, option_of, sentence
 
@@ -27,7 +27,6 @@ Value = str | int | float | bool | None
 SEED, LEARNING_RATE = "run.seed", "optim.learning_rate"
 MOST_AXES, MOST_VALUES, MOST_RUNS = 4, 8, 32
 _PLAIN = (str, int, float, bool, types.NoneType)
-_CLOSE = 0.6
 
 
 class Axis(NamedTuple):
@@ -133,11 +132,8 @@ def _check_axes(axes: Sequence[Axis]) -> None:
 
 def _unknown(option: str) -> str:
     """That there is no such option, with the one that was probably meant."""
-    known = list(scalar_options())
-    by_end = [path for path in known if path.rpartition(".")[2] == option.rpartition(".")[2]]
-    close = by_end or difflib.get_close_matches(option, known, n=1, cutoff=_CLOSE)
-    if close:
-        return sentence(_("{option} is no option with one value. Did you mean {close}?"), option=option, close=close[0])
+    if close := nearest_option(option, scalar_options()):
+        return sentence(_("{option} is no option with one value. Did you mean {close}?"), option=option, close=close)
     return sentence(_("{option} is no option with one value."), option=option)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Collection
 from difflib import get_close_matches
 
 from pydantic import BaseModel
@@ -12,26 +13,28 @@ from training.config.job import JobConfig
 ALIKE = 0.7
 
 
-def nearest_option(path: str) -> str:
-    """The option or group that is most like an unknown dotted path; empty where none is like it.
+def nearest_option(path: str, allowed: Collection[str] | None = None) -> str:
+    """The one of the ``allowed`` (all options and groups, unless given) that is most like an unknown dotted path; empty
+    where none is like it.
 
     An option under the wrong group or under none is the one of the same name, where only one group has it.
     """
     if path.count(".") > 1:  # within a stage or a part, which may not have every option
         return ""
+    known = _paths() if allowed is None else tuple(allowed)
     name = path.rpartition(".")[2]
-    same = [known for known in _paths() if known.rpartition(".")[2] == name and known != path]
+    same = [each for each in known if each.rpartition(".")[2] == name and each != path]
     if len(same) == 1:
         return same[0]
-    found = get_close_matches(path, _paths(), n=1, cutoff=ALIKE)
-    return found[0] if found else _nearest_name(name)
+    found = get_close_matches(path, known, n=1, cutoff=ALIKE)
+    return found[0] if found else _nearest_name(name, known)
 
 
-def _nearest_name(name: str) -> str:
+def _nearest_name(name: str, known: Collection[str]) -> str:
     """The only option whose own name is most like this one, in whatever group."""
-    names = {known.rpartition(".")[2] for known in _paths()}
+    names = {each.rpartition(".")[2] for each in known}
     found = get_close_matches(name, names, n=1, cutoff=ALIKE)
-    same = [known for known in _paths() if found and known.rpartition(".")[2] == found[0]]
+    same = [each for each in known if found and each.rpartition(".")[2] == found[0]]
     return same[0] if len(same) == 1 else ""
 
 
