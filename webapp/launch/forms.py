@@ -30,7 +30,7 @@ from webapp.common.ids import name_validator
 from webapp.common.text import translated
 from webapp.datasets.selectors import ready_datasets
 from webapp.endpoints.selectors import endpoints_of
-from webapp.engine.resolve import NO_ENVIRONMENT
+from webapp.engine.resolve import NO_ENVIRONMENT, Resolved
 from webapp.environments.selectors import environments_of
 from webapp.launch.held_out import hold_out
 from webapp.people.teams.models import Project
@@ -142,6 +142,7 @@ class RunForm(forms.Form):
             self.fields[field].queryset = Run.objects.filter(project=project)  # type: ignore[attr-defined]
         self.fields["checkpoint"].queryset = Checkpoint.objects.filter(project=project).select_related("run")  # type: ignore[attr-defined]
         self.config: JobConfig | None = None
+        self.resolved: Resolved | None = None  # where it was needed to read the form
         self.warnings: dict[str, str] = {}
         start = self.start = config or JobConfig()
         self._add_group("", JobConfig, start)
@@ -313,7 +314,7 @@ class RunForm(forms.Form):
         """The config with the default share held out, where it does not say itself what is. Raises ``ShapeError``."""
         every = raw["evaluate"]["every"]  # which no config may have without a share
         config = JobConfig.model_validate(raw | {"evaluate": raw["evaluate"] | {"every": 0}})
-        hold_out(self.project, config, every)
+        self.resolved = hold_out(self.project, config, every)
         return config if config.evaluate.every else JobConfig.model_validate(raw)
 
     def place(self, option: str, sentence: str) -> None:

@@ -14,7 +14,7 @@ from training.data.identity import Identities, held_out
 from training.errors import ConfigError
 from training.shares import wilson
 from webapp.datasets.rows import identities_of
-from webapp.engine.resolve import resolve
+from webapp.engine.resolve import Resolved, resolve
 from webapp.launch.findings import Check
 from webapp.launch.learned import overlap_of_plan
 from webapp.people.teams.models import Project
@@ -25,19 +25,31 @@ MOST_SHARE = 0.5
 EVALUATIONS = 5
 
 
-def hold_out(project: Project, config: JobConfig, every: int = 0) -> None:
+def hold_out(project: Project, config: JobConfig, every: int = 0) -> Resolved | None:
     """Hold out a tenth of the tasks of a run that learns from rollouts, at least ``LEAST_TASKS`` and at most about half
     of them, and evaluate on them ``every`` so many steps (0: five times).
 
     A config that says itself what it holds out stays as it is, and so does one whose tasks are too few to be parted.
+    Returns what the config means, where that was asked and is known.
     """
     chosen = config.evaluate
     if config.method.learns_from != "rollouts" or chosen.share or chosen.data:
-        return
-    known = _known_rows(project, config)
+        return None
+    resolved = resolved_or_none(project, config)
+    known = _known_rows(resolved)
     share = max((share_for(rows) for rows in known), default=SHARE)
     if all(not held_out(rows, share).all() for rows in known):
-        chosen.share, chosen.every = share, every or max(1, config.run.max_steps // EVALUATIONS)
+        for each in (config, resolved.config) if resolved is not None else (config,):
+            each.evaluate.share, each.evaluate.every = share, every or max(1, config.run.max_steps // EVALUATIONS)
+    return resolved
+
+
+def resolved_or_none(project: Project, config: JobConfig) -> Resolved | None:
+    """What a config means; ``None`` while something is missing, which the check before the launch names."""
+    try:
+        return resolve(project, config)
+    except ConfigError:
+        return None
 
 
 def share_for(rows: Identities) -> float:
@@ -52,13 +64,9 @@ def share_for(rows: Identities) -> float:
     return min(MOST_SHARE, math.floor(100 * float(places[wanted - 1]) + 1) / 100)
 
 
-def _known_rows(project: Project, config: JobConfig) -> list[Identities]:
+def _known_rows(resolved: Resolved | None) -> list[Identities]:
     """The identities of the rows of every stage or part, where they are known already."""
-    try:
-        courses = resolve(project, config).config.courses
-    except ConfigError:
-        return []  # the launch reports it
-    found = [_rows_of(course) for course in courses]
+    found = [_rows_of(course) for course in resolved.config.courses] if resolved is not None else []
     return [rows for rows in found if rows is not None and len(rows)]
 
 

@@ -22,7 +22,7 @@ from training.words import option_of
 from webapp.common.fields import error_sentence
 from webapp.common.text import in_words, translated
 from webapp.common.words import failure
-from webapp.engine.resolve import components_meant, resolve
+from webapp.engine.resolve import Resolved, components_meant, resolve
 from webapp.launch import estimates
 from webapp.launch.findings import YamlProblem, config_from_text, option_title
 from webapp.launch.forms import RunForm
@@ -109,14 +109,21 @@ class Problems(Exception):
 
 
 # --- From what was sent ---------------------------------------------------------------------------------------------
-def job_of(data: QueryDict, project: Project, left_out: Collection[str] = estimates.UNRELATED) -> JobConfig:
+class Sent(NamedTuple):
+    """The job that was sent, and what it means where that is known already."""
+
+    config: JobConfig
+    resolved: Resolved | None = None
+
+
+def job_of(data: QueryDict, project: Project, left_out: Collection[str] = estimates.UNRELATED) -> Sent:
     """The job of a form, or of a YAML text. Where the form is not filled in yet, the groups ``left_out`` have their
     defaults: by default all that memory does not depend on. Raises ``Problems``."""
     if "yaml" in data:
-        return _job_of_yaml(str(data["yaml"]))
+        return Sent(_job_of_yaml(str(data["yaml"])))
     form = RunForm(data, project=project)
     if form.is_valid() and form.config is not None:
-        return form.config
+        return Sent(form.config, form.resolved)
     raw: dict[str, Any] = {"kind": form.cleaned_data.get("kind", form.kind)}
     for path, value in form.cleaned_data.items():
         group, dot, option = path.partition(".")
@@ -126,7 +133,7 @@ def job_of(data: QueryDict, project: Project, left_out: Collection[str] = estima
     if wrong:
         raise Problems([f"{form[path].label}: {text}" for path in wrong for text in form.errors[path]])
     try:
-        return JobConfig.model_validate(raw)
+        return Sent(JobConfig.model_validate(raw))
     except ShapeError as exc:
         found = exc.errors(include_url=False, include_input=False)
         raise Problems([_problem_line(option_of(error), error_sentence(error)) for error in found[:5]]) from exc
@@ -263,8 +270,8 @@ def run_memory(request: HttpRequest, slug: str) -> HttpResponse:
     project = project_for(request.user, slug)
     device, paid = request.POST.get(DEVICE, ""), None
     try:
-        config = job_of(request.POST, project)
-        paid = _paid_for(project, config, request.POST.get("rewards.spec", ""))
+        config, resolved = job_of(request.POST, project)
+        paid = _paid_for(project, config, resolved, request.POST.get("rewards.spec", ""))
         asked = estimates.estimate_begin(
             project=project,
             user=cast(User, request.user),
@@ -296,7 +303,7 @@ def _shown_estimate(project: Project, pk: str) -> MemoryEstimate | None:
         return None
 
 
-def _paid_for(project: Project, config: JobConfig, spec: str) -> Paid | None:
+def _paid_for(project: Project, config: JobConfig, resolved: Resolved | None, spec: str) -> Paid | None:
     """What the first stage's reward pays for, where that is not solving the task; the checks cover each stage.
 
     ``spec`` is the form's own: a form that lacks its data is read without them and without rewards. The default
@@ -309,7 +316,8 @@ def _paid_for(project: Project, config: JobConfig, spec: str) -> Paid | None:
     try:
         if course.rewards.spec or course.rewards.components:
             return paid_for(project, components_meant(project, course))
-        return paid_for(project, resolve(project, config).config.courses[0].rewards.components)
+        meant = resolved or resolve(project, config)
+        return paid_for(project, meant.config.courses[0].rewards.components)
     except ConfigError:
         return None
 

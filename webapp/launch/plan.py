@@ -21,10 +21,10 @@ from django.views.decorators.http import require_POST
 from training.config import JobConfig
 from training.errors import ConfigError
 from webapp.common.text import NOTHING, duration, figure
-from webapp.engine.resolve import base_meant, resolve
+from webapp.engine.resolve import Resolved, base_meant
 from webapp.launch.estimates import disk_forecast
 from webapp.launch.forms import config_of
-from webapp.launch.held_out import HeldOut, held_out_of
+from webapp.launch.held_out import HeldOut, held_out_of, resolved_or_none
 from webapp.launch.memory_views import Problems, job_of
 from webapp.people.teams.access import project_for
 from webapp.people.teams.models import Project
@@ -58,12 +58,11 @@ class Pace(NamedTuple):
     steps: int
 
 
-def plan_of(project: Project, config: JobConfig) -> list[Line]:
-    """The plan of a job; lines that need data or a model that is not chosen yet are left out."""
-    try:
-        resolved: JobConfig | None = resolve(project, config).config
-    except ConfigError:
-        resolved = None  # the form is not filled in yet; the check before the launch names what is missing
+def plan_of(project: Project, config: JobConfig, known: Resolved | None = None) -> list[Line]:
+    """The plan of a job; lines that need data or a model that is not chosen yet are left out. ``known``: what it means,
+    where that is known already."""
+    meant = known or resolved_or_none(project, config)
+    resolved = meant.config if meant is not None else None
     lines = [_steps_line(config)]
     if resolved is not None and config.method.learns_from == "rollouts":
         lines += _task_lines(config, resolved)
@@ -171,7 +170,7 @@ def run_plan(request: HttpRequest, slug: str) -> HttpResponse:
     """The plan of the job in a form, as a part of its page."""
     project = project_for(request.user, slug)
     try:
-        lines, problems = plan_of(project, job_of(request.POST, project, NOT_CHOSEN_YET)), []
+        lines, problems = plan_of(project, *job_of(request.POST, project, NOT_CHOSEN_YET)), []
     except Problems as exc:
         lines, problems = [], exc.found
     return render(request, "runs/_plan.html", {"lines": lines, "problems": problems})

@@ -13,6 +13,8 @@ from django.utils import translation
 from tests.webapp.launch.test_held_out import rows_of
 from tests.webapp.launch.test_launch import _data
 from training.config import JobConfig
+from webapp.engine.resolve import resolve
+from webapp.launch.held_out import hold_out
 from webapp.launch.plan import plan_of
 from webapp.people.teams.models import Project, User
 from webapp.runs.metrics.models import MetricPoint
@@ -197,3 +199,33 @@ def test_only_members_see_it(
     assert client_for(rita).post(address, _data(project, config)).status_code == 200
     assert client_for(charlie).post(address, _data(project, config)).status_code == 404
     assert client_for(rita).get(address).status_code == 405
+
+
+@pytest.mark.parametrize("ticked", [True, False])
+def test_a_form_is_resolved_once(
+    project: Project, config: JobConfig, bob: User, client_for: Clients, monkeypatch: pytest.MonkeyPatch, ticked: bool
+) -> None:
+    asked: list[JobConfig] = []
+
+    def counted(*args: Any) -> Any:
+        asked.append(args[1])
+        return resolve(*args)
+
+    for module in ("held_out", "memory_views"):
+        monkeypatch.setattr(f"webapp.launch.{module}.resolve", counted)
+    form = _data(project, config) | ({"hold_out": "on"} if ticked else {})
+    for name in ("run-plan", "run-memory"):
+        asked.clear()
+        assert client_for(bob).post(reverse(name, args=[project.slug]), form).status_code == 200
+        assert len(asked) == 1, name
+
+
+@pytest.mark.parametrize("every", [0, 20])
+def test_what_is_resolved_holds_out_what_the_config_does(project: Project, config: JobConfig, every: int) -> None:
+    resolved = hold_out(project, config, every)
+    assert config.evaluate.share > 0 and config.evaluate.every == (every or 12)
+    assert resolved == resolve(project, config)
+    assert hold_out(project, config) is None, "it says itself what it holds out"
+    config = config.model_copy(deep=True, update={"evaluate": JobConfig().evaluate})
+    config.data.train = "dataset:gone"
+    assert hold_out(project, config) is None and config.evaluate.share == 0.1
