@@ -5,6 +5,7 @@ import { h, icon, setText, t } from "./lib/dom.js";
 import { ago } from "./lib/format.js";
 import { palette } from "./lib/palette.js";
 import { previews } from "./lib/preview.js";
+import { answerClicks } from "./lib/taken.js";
 
 /**
  * Show a short message in the corner.
@@ -102,11 +103,6 @@ function onSubmit(event) {
     form.closest("details")?.removeAttribute("open");
     return;
   }
-  if (form.method === "post") {
-    if (form.dataset.sent) event.preventDefault(); // a second click must not send twice
-    form.dataset.sent = "1";
-    setTimeout(() => delete form.dataset.sent, 4000);
-  }
 }
 
 /**
@@ -164,6 +160,7 @@ document.addEventListener("htmx:sendError", onHtmxError);
 document.addEventListener("htmx:afterSettle", freshenTimes);
 setInterval(slowTick, 30000);
 freshenTimes();
+answerClicks(toast);
 palette();
 previews();
 marksOfLists();

@@ -43,6 +43,8 @@ def base_strings() -> dict[str, str]:
         ),
         "offline": _("Tiltyard does not answer. Your work is kept; check the connection and try again."),
         "no_answer": _("Tiltyard has not answered within {n} s. Try again."),
+        "waiting": _("No answer yet after {n} s. You need not click again."),
+        "waiting_for": _("“{what}”: no answer yet after {n} s. You need not click again."),
         "forbidden": _("Your role does not allow this."),
         "palette_slow": _("Still searching…"),
         "logged_out": _("You have been logged out. Log in again to continue."),

@@ -2,8 +2,13 @@
 /** One request to our own server: JSON to it, JSON from it. Every wait ends. */
 import { t } from "./dom.js";
 import { plain } from "./format.js";
+import { takeUntil } from "./taken.js";
 
 /** @typedef {Record<string, any>} Row */
+/**
+ * @typedef {{body?: Row, once?: string, limitMs?: number, signal?: AbortSignal, fetch?: typeof fetch}} Options `once`
+ *   is what the page showed: posted again from there after its answer was lost, the same body is done once
+ */
 export const LIMIT_MS = 30_000;
 /**
  * The keys of posts that may have arrived although no answer came: sent again under its key, a post is done once.
@@ -31,11 +36,21 @@ export class Problem extends Error {
 /**
  * Get an address, or post a body to it. Throws `Problem`.
  * @param {string} address
- * @param {{body?: Row, once?: string, limitMs?: number, signal?: AbortSignal, fetch?: typeof fetch}} [options] `once`
- *   is what the page showed: posted again from there after its answer was lost, the same body is done once
+ * @param {Options} [options]
  * @returns {Promise<any>}
  */
-export async function ask(address, options = {}) {
+export function ask(address, options = {}) {
+  const answer = request(address, options);
+  if (options.body) takeUntil(answer);
+  return answer;
+}
+
+/**
+ * @param {string} address
+ * @param {Options} options
+ * @returns {Promise<any>}
+ */
+async function request(address, options) {
   const limitMs = options.limitMs ?? LIMIT_MS;
   const post = options.once && JSON.stringify([address, options.once, options.body]);
   if (post && !keys.has(post)) keys.set(post, newKey());

@@ -105,20 +105,6 @@ if (form) {
     },
     true,
   );
-  form.addEventListener("submit", (event) => {
-    const button = /** @type {HTMLButtonElement | null} */ (event.submitter);
-    if (button?.id !== "launch") return;
-    // The key in the form makes a second click harmless; this only shows that the first one counts.
-    button.setAttribute("aria-busy", "true");
-    setTimeout(() => (button.disabled = true), 0);
-  });
-  window.addEventListener("pageshow", () => {
-    const button = /** @type {HTMLButtonElement | null} */ (document.getElementById("launch"));
-    if (button?.getAttribute("aria-busy")) {
-      button.disabled = false;
-      button.removeAttribute("aria-busy");
-    }
-  });
   if (matchMedia("(max-width: 48rem)").matches) document.getElementById("gallery")?.removeAttribute("open");
   const sweep = /** @type {HTMLDetailsElement | null} */ (document.getElementById("sweep-fold"));
   if (sweep && location.hash === "#sweep") sweep.open = true;

@@ -215,7 +215,7 @@ _PICK = (
     ' aria-label="{1}">{2}'
 )
 _STAR = (
-    '<form class="star-form" method="post" action="{0}" hx-post="{0}" hx-swap="outerHTML">'
+    '<form class="star-form" method="post" action="{0}" hx-post="{0}" hx-swap="outerHTML" data-at-once="pressed">'
     '<input type="hidden" name="csrfmiddlewaretoken" value="{1}"><button class="star" id="star-{2}" name="on"'
     ' value="{3}" aria-pressed="{4}" title="{5}" aria-label="{6}">{7}</button></form>'
 )
