@@ -9,13 +9,14 @@ import pytest
 from django.urls import reverse
 from playwright.sync_api import Page, expect
 
+from tests.webapp.reading.inspector.conftest import Played, played  # noqa: F401 - a fixture
 from webapp.people.teams.models import User
 from webapp.runs.models import Run
 from webapp.runs.states import RunState
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True), pytest.mark.timeout(120)]
 APART = """() => {
-  const [card, link] = ["#run-preview", "[aria-describedby=run-preview]"].map((one) =>
+  const [card, link] = ["#preview", "[aria-describedby=preview]"].map((one) =>
     document.querySelector(one).getBoundingClientRect());
   return card.top >= link.bottom || card.bottom <= link.top;
 }"""
@@ -42,7 +43,7 @@ def test_a_card_comes_while_the_pointer_rests_on_a_run(
     before = page.evaluate("document.documentElement.scrollHeight")
     link.hover()
     expect(card).to_contain_text("64 rollouts, 95%: 38.1% – 61.9%")
-    expect(link).to_have_attribute("aria-describedby", "run-preview")
+    expect(link).to_have_attribute("aria-describedby", "preview")
     assert page.evaluate(APART) and page.evaluate("document.documentElement.scrollHeight") == before
     card.hover()
     page.wait_for_timeout(300)
@@ -104,7 +105,7 @@ def test_a_card_stays_while_its_list_comes_again(
     page.wait_for_function("() => !window.before.isConnected")  # every four seconds
     page.wait_for_timeout(400)
     expect(card).to_be_visible()
-    expect(link).to_have_attribute("aria-describedby", "run-preview")
+    expect(link).to_have_attribute("aria-describedby", "preview")
 
 
 def test_density_is_chosen_next_to_the_theme_and_stays(
@@ -162,3 +163,47 @@ def test_a_cell_that_changed_is_marked_and_no_other(
     Run.objects.filter(pk=run.pk).update(step=3)
     page.wait_for_function("() => window.seen.length > 1")
     assert page.locator("[data-changed]").evaluate("node => getComputedStyle(node).animationName") == "none"
+
+
+def test_a_card_of_a_rollout_comes_by_pointer_and_by_keyboard_and_not_by_touch(
+    page_for: Callable[..., Page],
+    played: Played,  # noqa: F811
+    bob: User,
+) -> None:
+    address = reverse("run-rollouts", args=["joust", played.run.pk])
+    page = page_for(bob)
+    page.goto(address)
+    card, link = page.get_by_role("tooltip"), page.locator(f".found-place[data-rollout='{played.rows['wrong'].pk}']")
+    link.hover()
+    expect(card).to_contain_text("task of wrong")
+    expect(card).to_contain_text("I think that 9 * 5 is 54.")
+    expect(link).to_have_attribute("aria-describedby", "preview")
+    assert page.evaluate(APART)
+    page.keyboard.press("Escape")
+    expect(card).to_be_hidden()
+    page.mouse.move(0, 0)
+    shown = page.locator(".found-place[aria-current=true]")
+    shown.hover()
+    page.wait_for_timeout(500)
+    expect(card).to_be_hidden()  # its transcript is next to it
+    phone = page_for(bob, viewport={"width": 390, "height": 760}, has_touch=True, is_mobile=True)
+    phone.goto(address)
+    asked: list[str] = []
+    phone.on("request", lambda request: asked.append(request.url) if "/preview/" in request.url else None)
+    phone.locator(".found-place").nth(1).tap()
+    phone.wait_for_timeout(900)
+    assert asked == []
+
+
+def test_a_card_of_a_rollout_comes_where_a_group_names_it(
+    page_for: Callable[..., Page],
+    played: Played,  # noqa: F811
+    bob: User,
+) -> None:
+    page = page_for(bob)
+    page.goto(reverse("run-group", args=["joust", played.run.pk, 1, 0]))
+    link = page.locator(f"main a[href*='/rollouts/{played.rows['right'].pk}/']:not(.button)").first
+    link.scroll_into_view_if_needed()
+    page.keyboard.press("Shift+Tab")  # from here on the focus is the keyboard's
+    link.focus()
+    expect(page.get_by_role("tooltip")).to_contain_text("9 * 5 is 45.")

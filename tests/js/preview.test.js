@@ -1,7 +1,7 @@
 // @ts-check
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { placeOf, runOf } from "../../static/js/lib/preview.js";
+import { placeOf, rolloutOf, runOf } from "../../static/js/lib/preview.js";
 
 const RUN = "/p/joust/runs/0f8fad5b-d9cb-469f-a165-70867728950e/";
 
@@ -26,6 +26,33 @@ test("links to its parts, buttons, and links of its own pages name none", () => 
   assert.equal(runOf(link(RUN, { matches: () => true }), "/"), null);
   assert.equal(runOf(link(RUN), RUN), null);
   assert.equal(runOf(link(RUN), `${RUN}tasks/`), null);
+});
+
+const ID = "0f8fad5b-d9cb-469f-a165-70867728950e";
+const ROLLOUT = `/p/joust/rollouts/${ID}/`;
+const OTHER = "/p/joust/runs/";
+
+test("a link to a rollout names it by its address, by its id, or by its place in a run's list", () => {
+  assert.equal(rolloutOf(link(ROLLOUT), OTHER), ROLLOUT);
+  assert.equal(rolloutOf(link(ROLLOUT, { search: "?found=q%3Dx", hash: "#turn-2" }), OTHER), ROLLOUT);
+  assert.equal(rolloutOf(link("/x/", { dataset: { rollout: ID } }), OTHER), ROLLOUT);
+  assert.equal(rolloutOf(link(RUN, { search: `?tab=rollouts&step=2&rollout=${ID}` }), RUN), ROLLOUT);
+});
+
+test("other links, buttons, the page of the rollout, and the one that is read now name none", () => {
+  for (const other of [RUN, `${ROLLOUT}branches/`, "/p/joust/rollouts/", "/"])
+    assert.equal(rolloutOf(link(other), OTHER), null, other);
+  assert.equal(rolloutOf(link(RUN, { search: "?tab=rollouts&step=2" }), RUN), null);
+  assert.equal(rolloutOf(link(RUN, { search: `?rollout=${ID}` }), RUN), null);
+  assert.equal(
+    rolloutOf(link(ROLLOUT, { matches: (/** @type {string} */ one) => one.includes(".button") }), OTHER),
+    null,
+  );
+  assert.equal(rolloutOf(link(ROLLOUT), ROLLOUT), null);
+  assert.equal(rolloutOf(link(ROLLOUT), `${ROLLOUT}branches/`), null);
+  const read = { dataset: { rollout: ID }, matches: (/** @type {string} */ one) => one === "[aria-current]" };
+  assert.equal(rolloutOf(link("/x/", read), OTHER), null);
+  assert.equal(rolloutOf(link("/x/", { dataset: { rollout: ID } }), "/notifications/"), null);
 });
 
 const view = { width: 800, height: 600 };

@@ -132,7 +132,7 @@ TABLE: dict[str, dict[str, Who]] = {
     PROJECT + "runs/" + OWN_PK + "export/": {"GET": Who.READ, "POST": Who.READ},
     **{PROJECT + "runs/" + OWN_PK + tail: READ for tail in ("exports/", "exports/<uuid:file_id>/")},
     **{PROJECT + "runs/" + OWN_PK + tail: WRITE for tail in ("launch/", "stop/", "pause/", "resume/")},
-    **{PROJECT + "rollouts/" + OWN_PK + tail: READ for tail in ("", "turns/", "pane/", "found/")},
+    **{PROJECT + "rollouts/" + OWN_PK + tail: READ for tail in ("", "turns/", "preview/", "pane/", "found/")},
     PROJECT + "rollouts/" + OWN_PK + "rewind/": {"GET": Who.WRITE},
     PROJECT + "rollouts/" + OWN_PK + "branches/": READ,
     PROJECT + "rollouts/" + OWN_PK + "branches/new/": WRITE,

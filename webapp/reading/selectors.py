@@ -34,10 +34,13 @@ from webapp.runs.rollouts.selectors import episode_of
 # The rollout of an address, if the person may see it.
 
 
-def own_rollout(request: HttpRequest, slug: str, pk: UUID, *, need: Role = Role.VIEWER) -> tuple[Project, Rollout]:
-    """A rollout of the project that the address names, with its run."""
+def own_rollout(
+    request: HttpRequest, slug: str, pk: UUID, *, need: Role = Role.VIEWER, **columns: Case
+) -> tuple[Project, Rollout]:
+    """A rollout of the project that the address names, with its run and these columns."""
     project = project_for(request.user, slug, need=need)
-    rollout = Rollout.objects.filter(pk=pk, run__project=project).select_related("run").first()
+    rows = Rollout.objects.filter(pk=pk, run__project=project).select_related("run")
+    rollout = rows.annotate(**columns).first()
     if rollout is None:
         raise Http404
     rollout.run.project = project

@@ -1,5 +1,5 @@
 // @ts-check
-/** A card about a run, while the pointer rests on a link that names it, or the keyboard's focus is on that link. */
+/** A card about a run or a rollout, while the pointer rests on a link that names it, or the keyboard's focus is on it. */
 import { h, setAttr } from "./dom.js";
 
 const HOVER_MS = 300;
@@ -8,6 +8,8 @@ const LEAVE_MS = 150; // to move the pointer from the link to the card
 const LIMIT_MS = 5000;
 const GAP = 6;
 const RUN = /^\/p\/[^/]+\/runs\/[0-9a-f-]{36}\/$/;
+const ROLLOUT = /^\/p\/[^/]+\/rollouts\/[0-9a-f-]{36}\/$/;
+const OF_RUN_PAGE = /[?&]tab=rollouts\b/;
 const NOT_NAMES = ".button, .menu-item, .tab, [role='option']";
 
 /**
@@ -20,6 +22,26 @@ export function runOf(link, here) {
   const address = link.dataset.run ?? (link.search || link.hash ? "" : link.pathname);
   return RUN.test(address) && !here.startsWith(address) && !link.matches(NOT_NAMES) ? address : null;
 }
+
+/**
+ * The address of the rollout that a link names, in `data-rollout` or as its own address with the place of a list. Null
+ * for other links, and where the page shows that rollout.
+ * @param {HTMLAnchorElement} link
+ * @param {string} here path of the page
+ */
+export function rolloutOf(link, here) {
+  const id = link.dataset.rollout || (OF_RUN_PAGE.test(link.search) && new URLSearchParams(link.search).get("rollout"));
+  const address = id ? `${/^\/p\/[^/]+\//.exec(here)?.[0]}rollouts/${id}/` : link.pathname;
+  const named = id || !link.matches(NOT_NAMES);
+  const shown = here.startsWith(address) || link.matches("[aria-current]");
+  return named && ROLLOUT.test(address) && !shown ? address : null;
+}
+
+/**
+ * @param {HTMLAnchorElement} link
+ * @param {string} here path of the page
+ */
+const cardOf = (link, here) => runOf(link, here) ?? rolloutOf(link, here);
 
 /**
  * Where a card fits without covering its link: below, or above where there is more room.
@@ -53,7 +75,7 @@ async function partAt(address) {
 }
 
 class Previews {
-  card = h("div", { class: "preview", id: "run-preview", role: "tooltip", hidden: true });
+  card = h("div", { class: "preview", id: "preview", role: "tooltip", hidden: true });
   /** @type {HTMLAnchorElement | null} whose card is shown, is about to be, or was put away with Escape */
   link = null;
   /** @type {any} */
@@ -65,7 +87,7 @@ class Previews {
    */
   linkOf(event) {
     const link = event.target instanceof Element ? event.target.closest("a") : null;
-    return link && runOf(link, location.pathname) ? link : null;
+    return link && cardOf(link, location.pathname) ? link : null;
   }
 
   /**
@@ -84,9 +106,9 @@ class Previews {
 
   async show() {
     const asked = this.link;
-    const address = asked && runOf(asked, location.pathname);
+    const address = asked && cardOf(asked, location.pathname);
     const part = address && (await partAt(`${address}preview/`));
-    if (!part || !this.link?.isConnected || runOf(this.link, location.pathname) !== address || this.timer === null)
+    if (!part || !this.link?.isConnected || cardOf(this.link, location.pathname) !== address || this.timer === null)
       return;
     this.card.replaceChildren(...part);
     (this.link.closest("dialog") ?? document.body).append(this.card);
@@ -125,7 +147,7 @@ class Previews {
     this.timer = setTimeout(() => this.end(), LEAVE_MS);
   }
 
-  /** A list that came again has other links: the card belongs to the new one of the same run. */
+  /** A list that came again has other links: the card belongs to the new one of the same object. */
   adopt() {
     const old = this.link;
     if (!old || old.isConnected) return;

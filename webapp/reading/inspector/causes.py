@@ -87,14 +87,24 @@ WHERE played.calls > 0
 LOOKED_AT = 1_000  # rollouts of a run
 
 
-def runs_with_calls(runs: Sequence[Run]) -> RawSQL:
-    """The runs whose rollouts call tools, as far as the first thousand tell: in others no call is no failure."""
+OWN_CALLS = """
+SELECT "rollouts_rollout"."run_id" FROM (
+    SELECT calls FROM rollouts_rollout AS other WHERE other.run_id = "rollouts_rollout"."run_id" LIMIT %s
+) AS played WHERE played.calls > 0
+"""
+
+
+def runs_with_calls(runs: Sequence[Run] | None) -> RawSQL:
+    """The runs whose rollouts call tools, as far as the first thousand tell: in others no call is no failure. Without
+    runs it looks at the row's own, which is for one row only."""
+    if runs is None:
+        return RawSQL(OWN_CALLS, [LOOKED_AT])  # noqa: S611
     return RawSQL(CALLERS, [[run.pk for run in runs], LOOKED_AT])  # noqa: S611
 
 
-def cause_of(runs: Sequence[Run]) -> Case:
-    """The cause of a rollout of these runs that did not solve its task, as a column; ``answer`` where only its words
-    tell."""
+def cause_of(runs: Sequence[Run] | None) -> Case:
+    """The cause of a rollout of these runs (``None``: of one rollout) that did not solve its task, as a column;
+    ``answer`` where only its words tell."""
     return Case(
         When(outcome=Outcome.EXCLUDED, then=Concat(Value("error:"), KeyTextTransform("code", "error"))),
         default=Coalesce(
@@ -126,7 +136,7 @@ def answer_causes(rollouts: Sequence[Played]) -> dict[UUID, str]:
     return {pk: f"{ANSWER}:{kind}" for pk, kind in kinds.items()}
 
 
-def of_failed(runs: Sequence[Run]) -> Case:
+def of_failed(runs: Sequence[Run] | None = None) -> Case:
     """``cause_of`` for lists that hold others too: null of those that solved their task or have no verdict."""
     return Case(When(outcome__in=NOT_SOLVED, then=cause_of(runs)), output_field=TEXT)
 
@@ -139,7 +149,7 @@ def whole_cause(cause: str | None, words: str, expected: str) -> str:
 def cause_and_answer(rollout: Rollout) -> tuple[str, str]:
     """Why one rollout did not solve its task, and the answer that its task expects; either may be empty."""
     words, expected = (found.get(rollout.pk, "") for found in (last_words([rollout.pk]), expected_answers([rollout])))
-    cause = Rollout.objects.filter(pk=rollout.pk).values_list(of_failed([rollout.run])).get()[0]
+    cause = Rollout.objects.filter(pk=rollout.pk).values_list(of_failed()).get()[0]
     return whole_cause(cause, words, expected), expected
 
 
