@@ -3,6 +3,7 @@
 import { marksOfLists } from "./lib/changed.js";
 import { h, icon, setText, t } from "./lib/dom.js";
 import { ago } from "./lib/format.js";
+import { listKeys } from "./lib/list_keys.js";
 import { palette } from "./lib/palette.js";
 import { previews } from "./lib/preview.js";
 import { answerClicks } from "./lib/taken.js";
@@ -162,6 +163,7 @@ setInterval(slowTick, 30000);
 freshenTimes();
 answerClicks(toast);
 palette();
+listKeys();
 previews();
 marksOfLists();
 // Charts have the colours of their page, which on paper is light.
