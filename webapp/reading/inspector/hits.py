@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from django.db import connection
@@ -16,11 +16,30 @@ from webapp.runs.rollouts.models import Rollout, Turn
 from webapp.runs.rollouts.said import Snippet, snippet_in
 from webapp.runs.rollouts.words import numbers_of_phrase, tokens_asked
 
+FIRST_ROLLOUTS = 200  # of the newest run, whose turns are read first: two milliseconds
 READ_MOST = 200  # turns of a run that have the words
 NEWEST_ROLLOUTS = 50  # whose turns are read too where there are more
 OF_RUN = 60  # hits; later they are one for each rollout or task
 ENOUGH = 60  # rows after which older runs are not searched
 CUT_ROWS = 15  # that a run counts for whose turns were not all read: after four of these it has taken long enough
+
+KEPT = """NOT EXISTS (
+    SELECT FROM runs_attempt AS later
+    WHERE later.run_id = rollout.run_id AND later.number > rollout.attempt
+        AND later.last_step > later.first_step AND later.first_step < rollout.step
+)"""
+"""Steps that a later attempt played again are left out, as ``Scope.lost`` has it."""
+
+NEWEST = """
+SELECT 1, rollout.id, turn.number, rollout.step, rollout.row, false
+FROM (
+    SELECT id, run_id, attempt, step, row FROM rollouts_rollout WHERE run_id = %s ORDER BY step DESC LIMIT {newest}
+) AS rollout, LATERAL (SELECT * FROM rollouts_turn WHERE rollout_id = rollout.id OFFSET 0) AS turn
+WHERE turn.words @> %s::int[] AND ({said}) AND {kept}
+ORDER BY rollout.step DESC, rollout.id, turn.number
+"""
+"""The newest rollouts of the newest run: common words are found there, and the index, which has 100,000 of their turns,
+is not read at all."""
 
 READ = """
 SELECT asked.place, hit.rollout_id, hit.number, hit.step, hit.task, hit.more
@@ -41,11 +60,7 @@ FROM unnest(%s::uuid[], %s::text[]) WITH ORDINALITY AS asked (run, numbers, plac
     (
         SELECT rollout.id AS rollout_id, turn.number, rollout.step, rollout.row AS task, false AS more
         FROM turn JOIN rollouts_rollout AS rollout ON rollout.id = turn.rollout_id
-        WHERE ({said}) AND NOT EXISTS (
-            SELECT FROM runs_attempt AS later
-            WHERE later.run_id = rollout.run_id AND later.number > rollout.attempt
-                AND later.last_step > later.first_step AND later.first_step < rollout.step
-        )
+        WHERE ({said}) AND {kept}
         ORDER BY rollout.step DESC, rollout.id, turn.number LIMIT {of_run}
     )
     UNION ALL
@@ -57,7 +72,7 @@ FROM unnest(%s::uuid[], %s::text[]) WITH ORDINALITY AS asked (run, numbers, plac
 read, those of its newest rollouts are read too, and rows without a rollout say so.
 
 ``OFFSET 0`` has PostgreSQL find the turns by their words, and those of the newest rollouts by their key, however many
-turns it expects. Steps that a later attempt played again are left out, as ``Scope.lost`` has it.
+turns it expects.
 """
 
 
@@ -92,21 +107,40 @@ def newest_hits(project: Project, phrase: str, most: int) -> Hits:
         return Hits(wordless=True)
     listed = list(played_runs(project).only("name", "project")[: MOST_RUNS + 1])
     runs = listed[:MOST_RUNS]
-    tasks, texts, cut = _places(runs, phrase)
+    tasks, texts, cut = _newest_places(runs, phrase, most) or _places(runs, phrase)
     known = _turns([*tasks[:most], *texts[:most]], runs)
     older = MOST_RUNS if len(listed) > MOST_RUNS else None
     return Hits(_hits(tasks[:most], known, phrase), _hits(texts[:most], known, phrase), older, cut)
 
 
-def _places(runs: Sequence[Run], phrase: str) -> tuple[list[Place], list[Place], bool]:
+Places = tuple[list[Place], list[Place], bool]
+
+
+def _newest_places(runs: Sequence[Run], phrase: str, most: int) -> Places | None:
+    """``_places`` of the newest rollouts alone, if they have as many tasks and rollouts as are wanted: older ones would
+    not be shown."""
+    if not runs:
+        return None
+    said, patterns = said_sql(phrase)
+    statement = NEWEST.format(said=said, newest=FIRST_ROLLOUTS, kept=KEPT)
+    with connection.cursor() as cursor:
+        cursor.execute(statement, [runs[0].pk, numbers_of_phrase(runs[0].pk, phrase), *patterns])
+        tasks, texts, _cut = found = _sorted_places(cursor.fetchall())
+    return found if min(len(tasks), len(texts)) >= most else None
+
+
+def _places(runs: Sequence[Run], phrase: str) -> Places:
     """One place for each task and one for each rollout, the newest first; and whether a run has more than was read."""
     said, patterns = said_sql(phrase)
     numbers = [f"{{{','.join(map(str, numbers_of_phrase(run.pk, phrase)))}}}" for run in runs]
     bounds = {"read_most": READ_MOST, "newest": NEWEST_ROLLOUTS, "of_run": OF_RUN, "enough": ENOUGH}
-    statement = READ.format(said=said, cut_rows=CUT_ROWS, **bounds)
+    statement = READ.format(said=said, cut_rows=CUT_ROWS, kept=KEPT, **bounds)
     with connection.cursor() as cursor:
         cursor.execute(statement, [[run.pk for run in runs], numbers, *patterns])
-        rows = cursor.fetchall()
+        return _sorted_places(cursor.fetchall())
+
+
+def _sorted_places(rows: list[tuple[Any, ...]]) -> Places:
     found = sorted((row for row in rows if row[1] is not None), key=lambda row: (row[0], -row[3]))
     tasks: dict[object, Place] = {}
     texts: dict[UUID, Place] = {}

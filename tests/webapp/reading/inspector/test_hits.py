@@ -78,6 +78,27 @@ def test_more_turns_than_are_read_are_named_and_the_newest_found(
     assert rare.cut or [hit.rollout for hit in rare.texts] == [made[3]]
 
 
+def test_common_words_are_found_in_the_newest_rollouts_alone(
+    project: Project, make_run: Any, play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where these have as many tasks and texts as are wanted, and none is left out; else all turns are looked at."""
+    monkeypatch.setattr(hits, "FIRST_ROLLOUTS", 4)
+    asked: list[str] = []
+    places = hits._places
+    monkeypatch.setattr(hits, "_places", lambda runs, phrase: asked.append(phrase) or places(runs, phrase))
+    run = make_run(attempt=2)
+    Attempt.objects.create(run=run, number=1, owner="w", started_at=BEGAN, last_step=9)
+    Attempt.objects.create(run=run, number=2, owner="w", started_at=BEGAN, first_step=7, last_step=8)
+    old = [play(run, step, "find the needle", number=0, row=step, attempt=2) for step in (1, 2)]
+    task, text = play(run, 8, "find the needle", 0, attempt=2, row=8), play(run, 8, "one needle", attempt=2)
+    play(run, 9, "a needle that was lost")
+    got = newest_hits(project, "needle", 1)
+    assert ([hit.rollout for hit in got.tasks], [hit.rollout for hit in got.texts]) == ([task], [text])
+    assert not got.cut and asked == []
+    got = newest_hits(project, "needle", 2)
+    assert [hit.rollout for hit in got.tasks] == [task, old[1]] and asked == ["needle"], "one text, two are wanted"
+
+
 def test_only_the_newest_runs_are_searched(
     project: Project, make_run: Any, play: Play, monkeypatch: pytest.MonkeyPatch
 ) -> None:
