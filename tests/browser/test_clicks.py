@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -84,7 +85,8 @@ def taken(page: Page, node: Locator, mark: str = MARK, *, again: bool = False) -
     seen = json.loads(said(page, lines, "seen"))
     if again:
         press_again()
-    assert seen["frames"] <= 2 and seen["ms"] <= LIMIT_MS, seen
+    busy = max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))  # where others work, a frame itself comes late
+    assert seen["frames"] <= 2 and seen["ms"] <= LIMIT_MS * busy, seen
     return lines
 
 
