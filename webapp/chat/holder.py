@@ -218,7 +218,7 @@ NO_ROOM = {"phase": "no_room"}  # it waits for a device: the processor's memory 
 FLUSH_S, WAIT_S, POLL_S, LOOK_S, BEAT_S = 0.05, 0.02, 0.04, 0.5, 3.0
 YIELD_S = 4.0
 QUEUED_FOR = timedelta(seconds=1)  # a free worker would have taken it by then
-TAKE_AT_ONCE = 16
+TAKE_AT_ONCE, MOVE_AT_ONCE = 16, 64
 ROOM_HINT = _("There is room again: choose Regenerate.")
 
 
@@ -532,9 +532,9 @@ def look() -> None:
 
 
 def move_small(waiting: QuerySet[Answer]) -> None:
-    """Have small models whose device a run took meanwhile answer without one."""
-    rows = waiting.filter(pool=TRAIN).exclude(progress=NO_ROOM).select_related("turn__chat__project")
-    for answer in rows.order_by("created_at")[:TAKE_AT_ONCE]:
+    """Have small models whose device a run took meanwhile answer without one, and on a device that is free again."""
+    rows = waiting.exclude(progress=NO_ROOM).select_related("turn__chat__project")
+    for answer in rows.order_by("created_at")[:MOVE_AT_ONCE]:
         chat = answer.turn.chat
         pool = pool_of(chat.project, chat.contestants[answer.contestant]["source"])
         if pool != answer.pool:

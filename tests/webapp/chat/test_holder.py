@@ -164,6 +164,9 @@ def test_an_answer_whose_device_a_run_took_meanwhile_moves(
     look()
     assert (_after([answer])[0].pool, sent) == (ENDPOINT, ["endpoint"])
     assert answer.seq > before, "open pages hear of it"
+    Run.objects.filter(pk=taken_device.pk).update(state=RunState.SUCCEEDED, lease_worker="")
+    look()
+    assert (_after([answer])[0].pool, sent) == (TRAIN, ["endpoint", "train"]), "the device is free, and it still waits"
 
 
 def test_a_model_without_room_next_to_the_run_waits_for_the_device(
