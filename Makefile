@@ -32,11 +32,13 @@ setup: $(VENV)/.setup ## make .venv with what the lock names (again only when it
 setup-vllm: $(VLLM)/.setup ## make .venv-vllm with the vLLM that runs may sample with (4 GB)
 	@true
 
-test: $(VENV)/.setup-test $(JS)/node_modules/.setup ## lint, types, tests of the scripts, and the default tests (no GPU, no network)
+test: $(VENV)/.setup-test $(JS)/node_modules/.setup chromium ## lint, types, tests of the scripts, and the default tests (no GPU, no network)
+	@$(MAKE) --no-print-directory --jobs=2 lint default-tests
+
+chromium: ## install Chromium for the browser tests where it is missing (Debian, as root)
 	@command -v chromium > /dev/null || { test "$$(id -u)" = 0 && command -v apt-get > /dev/null && echo "Installing Chromium for the browser tests …" \
 		&& apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium libatomic1 fonts-noto-cjk > /dev/null; } \
 		|| echo "There is no Chromium here, and it cannot be installed: the browser tests will be left out."
-	@$(MAKE) --no-print-directory --jobs=2 lint default-tests
 
 quick: $(VENV)/.setup-test $(JS)/node_modules/.setup ## within a minute: lint, types, and the tests that need no database and no browser
 	@$(MAKE) --no-print-directory --jobs=2 lint pure-tests
@@ -47,7 +49,7 @@ pure-tests: $(VENV)/.setup-test ## the tests that need no database and no browse
 default-tests: $(VENV)/.setup-test ## the default tests without ruff and types
 	OMP_NUM_THREADS=1 $(PY) -m pytest -n 4 --dist loadfile --no-loadscope-reorder
 
-test-slow: $(VENV)/.setup-test $(JS)/node_modules/.setup ## the tests that take minutes: chaos, long runs, recovery
+test-slow: $(VENV)/.setup-test $(JS)/node_modules/.setup chromium ## the tests that take minutes: chaos, long runs, recovery
 	$(PY) -m pytest -m "slow and not docker and not gpu"
 
 test-docker: $(VENV)/.setup-test ## build all images, start docker-compose.yml and train in it (needs Docker)
@@ -129,4 +131,4 @@ $(JS)/node_modules/.setup: $(JS)/package-lock.json $(VENV)/.setup-test
 	@cd $(JS) && $(NPM:--silent=--loglevel=error) ci --no-audit --no-fund  # --silent would hide why it failed
 	@touch $@
 
-.PHONY: help audit demo up setup test quick pure-tests test-js default-tests test-slow test-docker test-gpu test-vllm setup-vllm mutants compose-init lint fmt bench messages lock release
+.PHONY: help audit demo up setup test chromium quick pure-tests test-js default-tests test-slow test-docker test-gpu test-vllm setup-vllm mutants compose-init lint fmt bench messages lock release

@@ -110,6 +110,8 @@ def all_pages(link: str, folder: Path) -> None:
         page.goto(urljoin(link, "/p/demo/runs/"))
         hrefs = {name: page.get_by_role("link", name=name, exact=True).first.get_attribute("href") for name in RUNS}
         run, warm_up = (str(href).rstrip("/").rpartition("/")[2] for href in hrefs.values())
+        page.goto(urljoin(link, f"/p/demo/rewards/lab/?run={run}"))
+        page.wait_for_selector("#lab-groups .rollout")  # the first visit copies the rollouts
         for form, (scheme, width, language) in FORMS.items():
             page.set_viewport_size({"width": 1440, "height": 900})
             page.goto(urljoin(link, "/p/demo/runs/"))

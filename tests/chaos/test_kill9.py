@@ -35,6 +35,7 @@ def _succeeded(house: House, run: Run, attempts: int) -> None:
     assert_exact(run)
 
 
+@pytest.mark.slow
 def test_the_trainer(house: House) -> None:
     run = house.launch(SCRIPT, 60, save_every=10)
     os.kill(house.reaches(run, 15), signal.SIGKILL)
@@ -136,6 +137,7 @@ def test_the_web(house: House) -> None:
     assert tab.shown() == fresh.shown()
 
 
+@pytest.mark.slow
 def test_a_zombie_worker(house: House) -> None:
     """Stopped for longer than its lease, taken over, and woken: it writes nothing and lets go."""
     run = house.launch(SCRIPT, 10_000, save_every=10)

@@ -15,7 +15,7 @@ from webapp.engine.services import run_create, run_stop
 from webapp.runs.models import Run
 from webapp.runs.states import RunState
 
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.chaos, pytest.mark.slow, pytest.mark.timeout(240)]
 LONG, SHORT = "sleep-200", "sleep-10"
 AT_ONCE_S = 15.0
 

@@ -85,6 +85,7 @@ def frame(text: str) -> bytes:
     return b"\x81" + bytes([0x80 | 127]) + struct.pack(">Q", len(data)) + b"\0\0\0\0" + data
 
 
+@pytest.mark.slow
 def test_1050_idle_connections_do_not_keep_health_from_answering(tmp_path: Path) -> None:
     """With the default settings. Two waves, as before each stayed for good: the second used up the descriptors."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

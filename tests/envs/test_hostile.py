@@ -119,6 +119,7 @@ def test_a_vanished_client_gives_its_slot_back(any_server: tuple[str, Server]) -
     server.wait_for_sessions(0, 10)
 
 
+@pytest.mark.slow
 def test_five_thousand_clients_ask_for_five_hundred_and_twelve_slots(server: Server) -> None:
     """All slots are held and play on; every other client hears at once that there is none."""
     refused: list[str] = []

@@ -229,6 +229,7 @@ def living_instances() -> list[object]:
     return [item for item in gc.get_objects() if type(item) in kinds]
 
 
+@pytest.mark.slow
 def test_a_thousand_episodes_leave_no_instance_behind() -> None:
     before = living_instances()
     seen = 0

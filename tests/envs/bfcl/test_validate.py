@@ -22,6 +22,7 @@ TOO_LONG = {
 }
 
 
+@pytest.mark.slow
 def test_gold_solves_all_800_and_nothing_else_scores() -> None:
     summary = validate()
     assert summary["ok"], summary

@@ -32,6 +32,7 @@ def test_ids_are_distinct_and_no_value_is_a_year() -> None:
             assert measure.low >= 100 and (measure.high < 2000 or measure.low > 2100)
 
 
+@pytest.mark.slow
 def test_gold_is_right_and_bad_policies_score_nothing_on_a_thousand_seeds() -> None:
     summary = validate(1000)
     assert summary["ok"], summary

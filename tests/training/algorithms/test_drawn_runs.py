@@ -124,6 +124,7 @@ def test_a_run_that_was_cut_draws_the_same_tasks_bitwise(
     assert [line for path in attempts for e in of_type(path, "log") if "pass rate" in (line := e.message)][1:] != []
 
 
+@pytest.mark.slow
 def test_tasks_played_ahead_are_the_same_after_a_break(
     make_job: MakeJob, starter_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -70,6 +70,7 @@ def test_the_example_is_what_its_head_says() -> None:
         assert f"#   python -m envs.{name} tasks --difficulty starter --output {course.data.train}\n" in text
 
 
+@pytest.mark.slow
 def test_two_real_environments_teach_one_model_and_one_of_them_dies(rows: dict[str, str], tmp_path: Path) -> None:
     toolbench = environment_server("toolbench")
     with environment_server("tools") as tools:

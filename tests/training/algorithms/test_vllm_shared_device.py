@@ -314,6 +314,7 @@ def test_sleep_is_advised_where_both_together_do_not_fit(tmp_path: Path) -> None
     assert not can_sleep(wanted, device_named("cpu"))
 
 
+@pytest.mark.slow
 def test_its_share_holds_weights_in_its_own_bits_and_one_rollout() -> None:
     h100, model = device_named("h100"), qwen()
     rest = model.parameters - model.in_layers

@@ -66,6 +66,7 @@ def draws(rng: np.random.Generator, gain: float) -> list[tuple[np.ndarray, np.nd
     return made
 
 
+@pytest.mark.slow
 def test_equal_contestants_are_called_different_in_five_of_a_hundred() -> None:
     rng = np.random.default_rng(6)
     found = [better_by(draws(rng, 0.0), [1.0, 2.0]).p_value for _round in range(100)]

@@ -98,7 +98,7 @@ def test_on_a_gpu_a_tile_of_the_head_is_there_once(lora: Any) -> None:
     assert step_bytes(config, shape, MIXED, How(lora)).head > tile + 3 * 4096 * words * 4
 
 
-@pytest.mark.parametrize("on_gpu", [False, True])
+@pytest.mark.parametrize("on_gpu", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_many_rows_are_shown_what_they_need(on_gpu: bool) -> None:
     """A line through few rows, at which the head's tile is the most, was 24 GiB short for ToolBench's 32."""
     config, how = _config(), How(recompute=True, on_gpu=on_gpu)
@@ -141,7 +141,7 @@ def test_what_cannot_be_traced_is_a_sentence(monkeypatch: pytest.MonkeyPatch) ->
         step_bytes(_config(), Shape(1, 1, 1), FULL)
 
 
-@pytest.mark.parametrize("recompute", [True, False])
+@pytest.mark.parametrize("recompute", [pytest.param(True, marks=pytest.mark.slow), False])
 def test_a_deep_model_is_shown_what_its_own_depth_needs(recompute: bool) -> None:
     """At 4 layers the most is the layer that is computed again, at 56 the end of the forward, where autocast holds a
     copy of every weight: a line through the most of 2 and 4 layers was up to 10 GiB short for 7B."""

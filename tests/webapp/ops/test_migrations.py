@@ -123,6 +123,7 @@ def url() -> Iterator[str]:
         connection.execute(drop)
 
 
+@pytest.mark.slow
 def test_the_way_back_to_the_older_release_and_forward_again(url: str) -> None:
     env = {**os.environ, "DATABASE_URL": url, "DJANGO_SETTINGS_MODULE": "webapp.settings"}
     argv = [sys.executable, "-c", SCRIPT, json.dumps(RELEASE)]

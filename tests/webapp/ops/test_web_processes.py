@@ -25,6 +25,7 @@ def status_of(url: str) -> int:
         return int(answer.status)
 
 
+@pytest.mark.slow
 def test_one_of_two_web_servers_may_die(settings: Any, tmp_path: Path) -> None:
     settings.WEB_PROCESSES = 2
     port = free_port()

@@ -113,6 +113,7 @@ def test_the_script_answers_with_a_model_of_ours(past: Past, client_for: Any, bo
     assert _run(_shown(client_for(bob), past.model), tmp_path).strip()
 
 
+@pytest.mark.slow
 def test_the_script_of_an_adapter_answers_too(
     past: Past, saved: Any, project: Project, client_for: Any, bob: User, tmp_path: Path
 ) -> None:
