@@ -10,7 +10,8 @@ const DOWNLOAD_MS = 4000; // no event says that a file came
 const WORDS_MS = [1000, 5000, 10_000, 20_000];
 const JUST_NOW_MS = 100;
 const MAX_LABEL = 60;
-const BY_PERSON = new Set(["click", "submit", "change", "input", "search"]);
+const SENDS = new Set(["click", "submit"]);
+const BY_PERSON = new Set([...SENDS, "change", "input", "search"]);
 
 /** @typedef {(sentence: string, kind: "error") => void} Say */
 /** @typedef {{inert?: Element | null, part?: Element | null, limitMs?: number, late?: () => void}} More */
@@ -172,7 +173,8 @@ function onRequest(event) {
   const cause = requestConfig.triggeringEvent;
   if (!BY_PERSON.has(cause?.type) || !(cause.target instanceof Node) || !elt.contains(cause.target)) return;
   const node = cause.submitter ?? elt.closest("a, button");
-  requests.set(xhr, new Taken(node, { inert: requestConfig.verb === "get" ? null : elt, part: target }));
+  const once = requestConfig.verb !== "get" && SENDS.has(cause.type); // what is typed on may be asked about again
+  requests.set(xhr, new Taken(node, { inert: once ? elt : null, part: target }));
 }
 
 /** @param {any} event */
