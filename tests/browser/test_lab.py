@@ -197,6 +197,9 @@ def test_a_viewer_may_weigh_but_not_save(
     desk = Desk(page_for(rita, viewport={"width": 390, "height": 800}), project)
     page = desk.page
     page.goto(f"/p/{project.slug}/rewards/lab/{rollout_set.pk}/?spec=run")
+    verdict = page.locator("#lab-verdict")
+    verdict.get_by_text("groups with both outcomes").wait_for()
+    assert verdict.get_attribute("data-kind") == "info", "two groups are too few"
     page.locator("#lab-result:visible").wait_for()
     assert not page.locator("#lab-save, #lab-launch").count()
     page.select_option("#lab-add", "coherence")  # a component that was not recorded is computed

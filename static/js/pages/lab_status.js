@@ -47,6 +47,8 @@ export class Status {
   scored(reply) {
     $("lab-error").hidden = true;
     $("lab-result").hidden = false;
+    setText($("lab-verdict"), plain(reply.verdict.sentence));
+    setAttr($("lab-verdict"), "data-kind", reply.verdict.kind);
     const ms = reply.took_ms;
     const took = {
       n: count(reply.summary.rollouts, language),

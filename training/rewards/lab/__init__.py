@@ -8,7 +8,7 @@ what comes of it. NaN in a column is a missing value, which is never 0.
 
 from __future__ import annotations
 
-from training.rewards.lab.alarms import Alarm, alarms_of, phantom_of
+from training.rewards.lab.alarms import Alarm, Ranking, alarms_of, phantom_of, ranked, ranking_of
 from training.rewards.lab.figures import (
     NO_SPREAD,
     Outcome,
@@ -76,6 +76,7 @@ __all__ = [
     "Ints",
     "Longs",
     "Outcome",
+    "Ranking",
     "Recorded",
     "Scored",
     "SetWriter",
@@ -100,6 +101,8 @@ __all__ = [
     "outcome_of",
     "phantom_of",
     "rank_correlation",
+    "ranked",
+    "ranking_of",
     "ranks",
     "scored",
     "share_of_spread",

@@ -86,15 +86,49 @@ class _Case(NamedTuple):
         return self.found.reward
 
 
-def alarms_of(table: Table, found: Scored, outcome: Outcome | None) -> list[Alarm]:
-    """All alarms of a set under a spec, the gravest first."""
+class Ranking(NamedTuple):
+    """Of ``groups`` whose rollouts differ in outcome, ``cases`` give their highest reward to a worse outcome, and
+    ``ties`` to a worse and to the best one alike."""
+
+    cases: int
+    ties: int
+    groups: int
+
+    @property
+    def is_grave(self) -> bool:
+        """Whether shaping outweighs the outcome."""
+        return self.cases >= MIN_CASES and self.cases >= INVERTED_SHARE * self.groups
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether so many groups are in order that more than a few in disorder elsewhere are unlikely."""
+        return not self.cases and not self.ties and share_interval(0, self.groups)[1] <= INVERTED_SHARE
+
+
+def ranking_of(table: Table, found: Scored, outcome: Outcome | None) -> Ranking | None:
+    """How often a spec ranks a failure above a success; ``None`` where no outcome is known."""
+    return None if outcome is None else _ranking(_case_of(table, found, outcome))
+
+
+def _ranking(case: _Case) -> Ranking:
+    mixed, lead = _mixed(case)[0], _lead(case)
+    ties = mixed & (np.abs(lead) <= ZERO_VARIANCE_TOLERANCE)
+    return Ranking(int(_inverted(case).sum()), int(ties.sum()), int(mixed.sum()))
+
+
+def _case_of(table: Table, found: Scored, outcome: Outcome | None) -> _Case:
     of = group_of(table)
     value = np.full(table.size, np.nan) if outcome is None else outcome.value
     best = float(np.nanmax(value)) if np.isfinite(value).any() else math.nan
     known = found.included & np.isfinite(value)
     # Full marks, where a rollout has them: a set in which none did the task has no success.
     success = known & (value >= max(best, 1.0) - 1e-9)
-    case = _Case(table, found, outcome, statistics(found.reward, of, table.groups), success, known & ~success)
+    return _Case(table, found, outcome, statistics(found.reward, of, table.groups), success, known & ~success)
+
+
+def alarms_of(table: Table, found: Scored, outcome: Outcome | None) -> list[Alarm]:
+    """All alarms of a set under a spec, the gravest first."""
+    case = _case_of(table, found, outcome)
     rules = (
         _looping,
         _answers,
@@ -185,7 +219,7 @@ def _unpaid_here(case: _Case) -> Iterator[Alarm]:
     gain = float((means[0] - means[1])[mixed].mean())
     spread = float(np.subtract(*np.percentile(case.reward[case.found.included], [95, 5])))
     if spread > 0 and gain < UNPAID_SHARE * spread:
-        figures = _ranked(int(_inverted(case).sum()), int(mixed.sum())) | {"gain": gain, "spread": spread}
+        figures = ranked(_ranking(case)) | {"gain": gain, "spread": spread}
         shown = _highest(case.reward, mixed[of] & worse)
         yield Alarm("outcome_unpaid", "stop", _payer(case, case.found.included, but=case.outcome.name), figures, shown)
 
@@ -201,15 +235,20 @@ def _mixed(case: _Case) -> tuple[Bools, Bools, Bools]:
 
 def _inverted(case: _Case) -> Bools:
     """The groups with mixed outcomes in which a worse one has the highest reward."""
+    return _mixed(case)[0] & (_lead(case) < -ZERO_VARIANCE_TOLERANCE)
+
+
+def _lead(case: _Case) -> Floats:
+    """By how much the highest reward of the best outcome is above that of a worse one, by group; 0 of others."""
     table, of = case.table, group_of(case.table)
     mixed, best, worse = _mixed(case)
-    top_best = statistics(np.where(best, case.reward, np.nan), of, table.groups).high
-    top_worse = statistics(np.where(worse, case.reward, np.nan), of, table.groups).high
-    return mixed & (top_worse > top_best + ZERO_VARIANCE_TOLERANCE)
+    tops = [statistics(np.where(mask, case.reward, np.nan), of, table.groups).high for mask in (best, worse)]
+    return np.subtract(*(np.where(mixed, top, 0.0) for top in tops))
 
 
-def _ranked(cases: int, groups: int) -> dict[str, float]:
+def ranked(ranking: Ranking) -> dict[str, float]:
     """How many groups rank a failure above a success, with the share and its 95% interval in percent."""
+    cases, groups = ranking.cases, ranking.groups
     low, high = share_interval(cases, groups)
     return {"cases": cases, "groups": groups, "share": 100 * cases / groups, "low": 100 * low, "high": 100 * high}
 
@@ -218,16 +257,15 @@ def _shaping(case: _Case) -> Iterator[Alarm]:
     if case.outcome is None:
         return
     of = group_of(case.table)
-    mixed, _best, worse = _mixed(case)
-    inverted = _inverted(case)
-    cases, groups = int(inverted.sum()), int(mixed.sum())
-    if cases >= MIN_CASES and cases >= INVERTED_SHARE * groups:
-        paid = inverted[of] & worse
+    _mixed_groups, _best, worse = _mixed(case)
+    ranking = _ranking(case)
+    if ranking.is_grave:
+        paid = _inverted(case)[of] & worse
         yield Alarm(
             "shaping_over_outcome",
             "stop",
             _payer(case, paid, but=case.outcome.name),
-            _ranked(cases, groups),
+            ranked(ranking),
             _highest(case.reward, paid),
         )
     elif figures := _shaping_range(case):

@@ -110,6 +110,7 @@ def score_reply(rollout_set: RolloutSet, request: ScoreRequest) -> dict[str, Any
     shown = order[request.offset : request.offset + request.limit]
     return {
         "rescored": list(dict.fromkeys(name for side in sides for name in side.values.computed)),
+        "verdict": _verdict_json(table, main),
         "summary": _summary_json(table, main),
         "against": _summary_json(table, other) if other else None,
         "agreement": lab.rank_correlation(main.found.reward, other.found.reward) if other else None,
@@ -137,6 +138,44 @@ def _side_of(table: lab.Table, components: list[RewardComponent], values: Values
         within,
         lab.phantom_of(table, found, outcome, within),
     )
+
+
+def _verdict_json(table: lab.Table, side: _Side) -> dict[str, Any]:
+    """The answer of the page in a sentence: whether the reward ranks failures above successes."""
+    ranking = lab.ranking_of(table, side.found, side.outcome)
+    if ranking is None:
+        text = _(
+            "Nothing here judges the task, so it is not known whether this reward ranks a failure above a success."
+        )
+        return {"kind": "info", "sentence": text}
+    if not ranking.groups:
+        text = _("No group has both outcomes, so it is not known whether this reward ranks a failure above a success.")
+        return {"kind": "info", "sentence": text}
+    return {"kind": _kind_of(ranking), "sentence": _ranking_text(ranking)}
+
+
+def _kind_of(ranking: lab.Ranking) -> str:
+    if ranking.is_grave:
+        return "error"
+    if ranking.cases or ranking.ties:
+        return "warning"
+    return "success" if ranking.is_clear else "info"
+
+
+def _ranking_text(ranking: lab.Ranking) -> str:
+    figures = {name: _figure_text(value) for name, value in lab.ranked(ranking).items()}
+    none = _(
+        "In none of %(groups)s groups with both outcomes is a failure ranked above a success (95%%: up to %(high)s%%)."
+    )
+    some = _(
+        "Of %(groups)s groups with both outcomes, %(share)s%% (%(cases)s of %(groups)s; 95%%: %(low)s to "
+        "%(high)s%%) rank a failure above a success."
+    )
+    text = (some if ranking.cases else none) % figures
+    if not ranking.ties:
+        return text
+    ties = _("In %(ties)s of them the best failure earns as much as the best success.")
+    return f"{text} {ties % {'ties': _figure_text(ranking.ties)}}"
 
 
 def _summary_json(table: lab.Table, side: _Side) -> dict[str, Any]:

@@ -16,7 +16,7 @@ import pytest
 from envs.wire import Message, StepRequest, ToolCall
 from training.config import RewardComponent
 from training.rewards.base import Episode, played, says, user
-from training.rewards.lab.alarms import Alarm, alarms_of, ceiling
+from training.rewards.lab.alarms import Alarm, Ranking, alarms_of, ceiling
 from training.rewards.lab.figures import outcome_of, scored
 from training.rewards.lab.rules import ALARMS
 from training.rewards.lab.scoring import score_set
@@ -278,3 +278,11 @@ def test_an_episode_is_cut_when_turns_were_never_reached() -> None:
     assert is_cut(played("q", says("a"), row=row)) and is_cut(played("q", truncated=True))
     assert not is_cut(played("q", says("a"), row={**row, "user_turn_rewards": [1, 1]}))
     assert not is_cut(played("q", says("a"), env_parts={"progress_reached": 0.5, "progress_all": 0.5}))
+
+
+def test_a_ranking_is_grave_or_clear_by_how_many_groups_it_is_of() -> None:
+    grave = [Ranking(cases, 0, groups).is_grave for cases, groups in ((3, 30), (3, 31), (2, 2), (0, 0))]
+    assert grave == [True, False, False, False]
+    clear = [Ranking(0, 0, groups).is_clear for groups in (35, 34)]
+    assert clear == [True, False]
+    assert not Ranking(1, 0, 1000).is_clear and not Ranking(0, 1, 1000).is_clear

@@ -48,6 +48,10 @@ def test_recorded_values_are_used_and_only_the_rest_is_computed(
         "zero_variance": {"groups": 0, "share": 0.0},
         "phantom": {"groups": 0, "share": 0.0},
     }
+    assert first["verdict"] == {
+        "kind": "info",
+        "sentence": "In none of 4 groups with both outcomes is a failure ranked above a success (95%: up to 49%).",
+    }
     group = first["groups"][0]
     assert (group["key"], group["step"], group["task"], group["zero_variance"]) == ("1/0", 1, "What is 2 + 1?", False)
     assert (group["mean"], group["std"]) == (pytest.approx(0.5), pytest.approx(0.8660254))
@@ -311,3 +315,17 @@ def test_a_person_who_has_too_much_scored_learns_when_to_come_back(
     body, accept = json.dumps({"components": SPEC}), {"Accept": "application/json"}
     answer = client_for(rita).post(address, body, content_type="application/json", headers=accept)
     assert (answer.status_code, answer["Retry-After"], answer.json()["code"]) == (429, str(WAIT_S), "rate_limited")
+
+
+def test_the_verdict_says_how_often_a_failure_is_ranked_above_a_success(
+    recorded_run: Any, built: Any, scored: Any, at_once: list[list[str]]
+) -> None:
+    made = built(kind="run", run=recorded_run())
+    assert scored(made, [{**SPEC[0], "weight": -1.0}])["verdict"] == {
+        "kind": "error",
+        "sentence": "Of 4 groups with both outcomes, 100% (4 of 4; 95%: 51 to 100%) rank a failure above a success.",
+    }
+    equal = scored(made, [{"name": "coherence", "weight": 1}])["verdict"]
+    assert equal["kind"] == "warning" and equal["sentence"].endswith(
+        "(95%: up to 49%). In 4 of them the best failure earns as much as the best success."
+    )
