@@ -1,8 +1,8 @@
 """The pictures of the README, taken of a demo that has trained: ``python -m tests.pictures LINK``.
 
-``--pages`` takes the ten pages of docs/pages.md instead, each in light, dark, Chinese and 390 px wide, to look
-at them before and after a change. ``--before FOLDER`` then puts those of an earlier version next to them, a sheet for
-each page.
+``--pages`` takes those pages of docs/pages.md that a demo has instead, each in light, dark, Chinese and 390 px wide, to
+look at them before and after a change. ``--before FOLDER`` then puts those of an earlier version next to them, a sheet
+for each page.
 
 ``LINK`` is a login link (``python manage.py login_link``) of a site that ``make demo`` started. Each picture is taken
 in English and in Chinese (``NAME.png`` and ``NAME-zh.png`` of ``docs/img``).
@@ -89,7 +89,6 @@ PAGES = {
     "lab": "../../rewards/lab/?run={run}",
     "new-run": "../new/",
     "compare": "../../compare/?c={run}&c={warm_up}",
-    "models": "../../models/",
 }
 FORMS = {
     "light": ("light", 1440, "en"),
@@ -163,7 +162,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition(":")[0])
     parser.add_argument("link")
     parser.add_argument("--folder", type=Path, default=ROOT / "docs" / "img")
-    parser.add_argument("--pages", action="store_true", help="the ten pages of docs/pages.md in four forms")
+    parser.add_argument("--pages", action="store_true", help="the pages of docs/pages.md in four forms")
     parser.add_argument("--before", type=Path, help="a folder with these of an earlier version")
     options = parser.parse_args()
     (all_pages if options.pages else pictures)(options.link, options.folder)
