@@ -490,8 +490,9 @@ def _pool_of(config: JobConfig) -> str:
     """Whose places a resolved job takes: one that continues a rollout with a small model does not wait for a run."""
     if config.asks_endpoint:
         return ENDPOINT
+    continues = config.evaluate.continue_from and not config.method.trains
     needs_device = config.samples_with_vllm or config.run.device == "cuda"
-    return pool_of_model(config.model) if config.evaluate.continue_from and not needs_device else TRAIN
+    return pool_of_model(config.model) if continues and not needs_device else TRAIN
 
 
 def _resolved_fields(config: JobConfig, resolved: Resolved | None) -> dict[str, Any]:
