@@ -107,13 +107,7 @@ class Ranking(NamedTuple):
 
 def ranking_of(table: Table, found: Scored, outcome: Outcome | None) -> Ranking | None:
     """How often a spec ranks a failure above a success; ``None`` where no outcome is known."""
-    return None if outcome is None else _ranking(_case_of(table, found, outcome))
-
-
-def _ranking(case: _Case) -> Ranking:
-    mixed, lead = _mixed(case)[0], _lead(case)
-    ties = mixed & (np.abs(lead) <= ZERO_VARIANCE_TOLERANCE)
-    return Ranking(int(_inverted(case).sum()), int(ties.sum()), int(mixed.sum()))
+    return None if outcome is None else _order(_case_of(table, found, outcome)).ranking
 
 
 def _case_of(table: Table, found: Scored, outcome: Outcome | None) -> _Case:
@@ -219,7 +213,7 @@ def _unpaid_here(case: _Case) -> Iterator[Alarm]:
     gain = float((means[0] - means[1])[mixed].mean())
     spread = float(np.subtract(*np.percentile(case.reward[case.found.included], [95, 5])))
     if spread > 0 and gain < UNPAID_SHARE * spread:
-        figures = ranked(_ranking(case)) | {"gain": gain, "spread": spread}
+        figures = ranked(_order(case).ranking) | {"gain": gain, "spread": spread}
         shown = _highest(case.reward, mixed[of] & worse)
         yield Alarm("outcome_unpaid", "stop", _payer(case, case.found.included, but=case.outcome.name), figures, shown)
 
@@ -233,17 +227,31 @@ def _mixed(case: _Case) -> tuple[Bools, Bools, Bools]:
     return ~seen.flat & (seen.members >= 2), best, np.isfinite(value) & ~best
 
 
-def _inverted(case: _Case) -> Bools:
-    """The groups with mixed outcomes in which a worse one has the highest reward."""
-    return _mixed(case)[0] & (_lead(case) < -ZERO_VARIANCE_TOLERANCE)
+class _Order(NamedTuple):
+    """``mixed``: the groups whose outcomes differ. ``worse``: the rollouts below the best outcome of their group.
+    ``lead``: by how much the highest reward of the best outcome is above that of a worse one; 0 of other groups."""
+
+    mixed: Bools
+    worse: Bools
+    lead: Floats
+
+    @property
+    def inverted(self) -> Bools:
+        """The groups in which a worse outcome has the highest reward."""
+        return self.mixed & (self.lead < -ZERO_VARIANCE_TOLERANCE)
+
+    @property
+    def ranking(self) -> Ranking:
+        """How many groups are inverted or tied."""
+        ties = self.mixed & (np.abs(self.lead) <= ZERO_VARIANCE_TOLERANCE)
+        return Ranking(int(self.inverted.sum()), int(ties.sum()), int(self.mixed.sum()))
 
 
-def _lead(case: _Case) -> Floats:
-    """By how much the highest reward of the best outcome is above that of a worse one, by group; 0 of others."""
+def _order(case: _Case) -> _Order:
     table, of = case.table, group_of(case.table)
     mixed, best, worse = _mixed(case)
     tops = [statistics(np.where(mask, case.reward, np.nan), of, table.groups).high for mask in (best, worse)]
-    return np.subtract(*(np.where(mixed, top, 0.0) for top in tops))
+    return _Order(mixed, worse, np.subtract(*(np.where(mixed, top, 0.0) for top in tops)))
 
 
 def ranked(ranking: Ranking) -> dict[str, float]:
@@ -256,11 +264,10 @@ def ranked(ranking: Ranking) -> dict[str, float]:
 def _shaping(case: _Case) -> Iterator[Alarm]:
     if case.outcome is None:
         return
-    of = group_of(case.table)
-    _mixed_groups, _best, worse = _mixed(case)
-    ranking = _ranking(case)
+    order = _order(case)
+    ranking = order.ranking
     if ranking.is_grave:
-        paid = _inverted(case)[of] & worse
+        paid = order.inverted[group_of(case.table)] & order.worse
         yield Alarm(
             "shaping_over_outcome",
             "stop",
