@@ -367,26 +367,33 @@ class Desk:
             return
         access = key_env(chat.project, opened.endpoint) | device_env(self.pool)
         key = json.dumps([opened.model_dump_json(), access])  # another key is another process
-        loads = endpoint is None and key not in self._children
-        if self.pool == ENDPOINT and loads and not has_room(opened.model):
-            answer_move(answer, TRAIN, progress=NO_ROOM)
-            return
+        if key not in self._children:
+            if not self._free_slot():
+                return
+            if self.pool == ENDPOINT and endpoint is None and not has_room(opened.model):
+                answer_move(answer, TRAIN, progress=NO_ROOM)
+                return
         child = self._child_for(key, opened, contestant.title, access)
-        if child is None or (taken := claim(Answer, answer.pk, at_work=AnswerState.ANSWERING)) is None:
+        if (taken := claim(Answer, answer.pk, at_work=AnswerState.ANSWERING)) is None:
             return
         live = self._live[str(answer.pk)] = Live(taken, chat.pk, child, endpoint, str(chat))
         child.send(ask)
         self._keep_answer(live, progress={} if child.ready else {"phase": "loading"})
 
-    def _child_for(self, key: str, opened: Open, title: str, access: dict[str, str]) -> Child | None:
-        """The process of a model, started if there is room for one more; ``None`` where there is not."""
+    def _free_slot(self) -> bool:
+        """Whether one more process may start; an idle one makes room for it."""
+        if len(self._children) < LOADED_MAX:
+            return True
+        busy = {live.child for live in self._live.values()}
+        idle = next((name for name, child in self._children.items() if child not in busy), None)
+        if idle is None:
+            return False
+        self._drop_child(idle)
+        return True
+
+    def _child_for(self, key: str, opened: Open, title: str, access: dict[str, str]) -> Child:
+        """The process of a model, started where it does not run."""
         if key not in self._children:
-            if len(self._children) >= LOADED_MAX:
-                busy = {live.child for live in self._live.values()}
-                idle = next((name for name, child in self._children.items() if child not in busy), None)
-                if idle is None:
-                    return None
-                self._drop_child(idle)
             self._children[key], self._titles[key] = Child(opened, self._lines, access), title
             self._next["beat"] = 0.0
         # The most recently used process is the last to be ended.
