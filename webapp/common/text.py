@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from django.utils.html import escape
@@ -46,6 +47,12 @@ def clean_json(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [clean_json(item) for item in value]
     return value
+
+
+def first_names(names: Sequence[str], most: int) -> str:
+    """The first of some names, and how many there are more."""
+    shown, more = ", ".join(names[:most]), len(names) - most
+    return _("%(names)s and %(n)d more") % {"names": shown, "n": more} if more > 0 else shown
 
 
 def unstorable(value: Any) -> str | None:

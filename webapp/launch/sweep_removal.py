@@ -10,6 +10,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from webapp.common import storage
+from webapp.common.text import first_names
 from webapp.launch.models import Sweep
 from webapp.people.teams.audit import audit
 from webapp.people.teams.models import AuditAction
@@ -60,9 +61,6 @@ def sweep_forecast(sweep: Sweep) -> Forecast:
 def _obstacles(runs: Sequence[Run]) -> list[str]:
     """Sentences on why the runs cannot be deleted now; empty where they can."""
     if busy := [run.name for run in runs if run.state in BUSY]:
-        names = ", ".join(busy[:SHOWN])
-        if (more := len(busy) - SHOWN) > 0:
-            names = _("%(names)s and %(n)d more") % {"names": names, "n": more}
         sentence = _("Runs have not ended: %(names)s. Stop them first, or delete the sweep alone.")
-        return [sentence % {"names": names}]
+        return [sentence % {"names": first_names(busy, SHOWN)}]
     return [f"{run.name}: {reason}" for run in runs for reason in used_by(run)]

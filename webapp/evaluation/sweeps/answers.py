@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from django.utils.translation import gettext as _
@@ -10,7 +10,7 @@ from django.utils.translation import ngettext
 
 from training.config import Value, written
 from training.evaluation import Interval
-from webapp.common.text import percent
+from webapp.common.text import first_names, percent
 from webapp.evaluation.comparison.contestants import Contestant
 from webapp.evaluation.comparison.verdicts import one_decimal, signed
 from webapp.evaluation.sweeps.figures import Figures, Setting, lacking
@@ -178,12 +178,6 @@ def _alone(found: Figures) -> list[str]:
     return sentences or [_("What each of these options brings alone was not tried.")]
 
 
-def _names(names: Sequence[str]) -> str:
-    """The first names, and how many there are more."""
-    shown, more = ", ".join(names[:NAMED]), len(names) - NAMED
-    return _("%(names)s and %(n)d more") % {"names": shown, "n": more} if more > 0 else shown
-
-
 def _evidence(found: Figures) -> str:
     """What success is of, and whether tasks are paired."""
     match found.tries.kind:
@@ -221,10 +215,12 @@ def _without_result(found: Figures) -> list[str]:
     lost = [each for setting in found.settings for each in lacking(setting)]
     sentences = []
     if named := [f"{run.name} ({run.get_state_display()})" for run in lost if run is not None]:
-        sentences.append(_("Left out, because they have not succeeded: %(names)s.") % {"names": _names(named)})
+        sentences.append(
+            _("Left out, because they have not succeeded: %(names)s.") % {"names": first_names(named, NAMED)}
+        )
     if drafts := [run.name for run in found.runs if run.state == RunState.DRAFT and run.phase != CHECKING]:
         text = _("Not queued, because the check before the launch needs a decision: %(names)s.")
-        sentences.append(text % {"names": _names(drafts)})
+        sentences.append(text % {"names": first_names(drafts, NAMED)})
     if gone := sum(run is None for run in lost):
         texts = ngettext("%(n)d run of the sweep was deleted.", "%(n)d runs of the sweep were deleted.", gone)
         sentences.append(texts % {"n": gone})
