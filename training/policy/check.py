@@ -12,7 +12,7 @@ sampler, with weights that are known to be right; so each later one may have ``G
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -20,7 +20,7 @@ import torch
 
 from training.errors import SamplerDisagrees
 from training.journal import SamplerChecked
-from training.policy.engine import Engine, Sample, Turn
+from training.policy.engine import ALONE, Engine, Sample, Turn, draw_turns
 
 MOST_ROLLOUTS = 8
 PROBE_TOKENS = 32
@@ -165,14 +165,15 @@ class SamplerCheck:
         return {GAP_METRIC: gap.largest, MEAN_METRIC: gap.mean}
 
     def prove(self, step: int, probes: Sequence[Probe]) -> None:
-        """Hold the answers to the same prompts and seeds against those of the handover before.
+        """Hold the answers to the same prompts and seeds against those of the handover before: those that were drawn
+        alone, whose bits depend on the weights only.
 
         Raises ``SamplerDisagrees`` where the trainer's weights have moved and the sampler's have not.
         """
-        if self._echo.unmoved(probes):
+        if self._echo.unmoved(probes[:ALONE]):
             raise SamplerDisagrees(
-                f"At step {step} the sampler answers {len(probes)} prompts with the same tokens and log-probabilities, "
-                "to the last bit, as before the last update; those of a training forward have changed.",
+                f"At step {step} the sampler answers a prompt with the same tokens and log-probabilities, to the last "
+                "bit, as before the last update; those of a training forward have changed.",
                 hint=HANDOVER_HINT,
             )
 
@@ -225,11 +226,10 @@ def draw_probes(engine: Engine, prompts: Sequence[list[int]]) -> list[Probe]:
     """One short turn after each prompt. Raises what the engine raises."""
     turns = probe_turns(prompts)
 
-    async def draw() -> list[Sample]:
-        asked = (engine.generate(t.prompt_ids, max_tokens=t.max_tokens, seed=t.seed, episode=t.episode) for t in turns)
-        return await asyncio.gather(*asked)
+    def ask(turn: Turn) -> Coroutine[Any, Any, Sample]:
+        return engine.generate(turn.prompt_ids, max_tokens=turn.max_tokens, seed=turn.seed, episode=turn.episode)
 
-    return as_probes(engine, turns, asyncio.run(draw()))
+    return as_probes(engine, turns, asyncio.run(draw_turns(turns, ask)))
 
 
 def as_probes(engine: Engine, turns: Sequence[Turn], drawn: Sequence[Sample]) -> list[Probe]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Literal, Protocol
@@ -115,6 +116,20 @@ class Turn:
     episode: str = ""
 
 
+ALONE = 1
+"""How many turns ``draw_turns`` samples with no other turn in their batch."""
+
+
+async def draw_turns(turns: Sequence[Turn], ask: Callable[[Turn], Awaitable[Sample]]) -> list[Sample]:
+    """The turns, in their order: the first ``ALONE`` one after another, the others together.
+
+    Which turns share a batch depends on when each arrives, and a batch of another shape computes other last bits. Only
+    a turn that was sampled alone has the same bits whenever the weights are the same.
+    """
+    alone = [await ask(turn) for turn in turns[:ALONE]]
+    return [*alone, *await asyncio.gather(*(ask(turn) for turn in turns[ALONE:]))]
+
+
 class CopyEngine(Engine, Protocol):
     """An engine that samples from a copy of the weights, and can sample during training."""
 
@@ -125,8 +140,10 @@ class CopyEngine(Engine, Protocol):
         ...
 
     def hand_over(self, turns: Sequence[Turn]) -> list[Sample]:
-        """``weights_changed``, and these turns. They are the first of the new weights and sampled with no other turns,
-        so the same weights give the same bits. May be called from any thread. Raises as ``generate`` does.
+        """``weights_changed``, and these turns, by ``draw_turns``.
+
+        They are the first of the new weights and sampled with no other turns, so the same weights give the same bits of
+        those that are drawn alone. May be called from any thread. Raises as ``generate`` does.
         """
         ...
 

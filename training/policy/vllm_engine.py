@@ -18,7 +18,7 @@ import torch
 from training.errors import SamplerDied, SamplerDisagrees
 from training.machine import require_room
 from training.policy.attached import without_value_head
-from training.policy.engine import EngineFigures, Sample, Turn
+from training.policy.engine import EngineFigures, Sample, Turn, draw_turns
 from training.policy.vllm_server import Gone, Loop, VllmClient
 
 # Turns sampled by vLLM servers, by token ids. Imports no torch: what it hands over lies on a disk.
@@ -382,11 +382,12 @@ class VllmEngine:
                 await self._all(partial(take, weights=given))
                 self._version += 1
             began = time.monotonic()
-            asked = (self._turn_inside(self._body(t.prompt_ids, t.max_tokens, t.seed), t.episode) for t in turns)
-            drawn = await asyncio.gather(*asked)
+            drawn = await draw_turns(
+                turns, lambda t: self._turn_inside(self._body(t.prompt_ids, t.max_tokens, t.seed), t.episode)
+            )
             if turns:
                 await self._agree_inside()
-            return list(drawn), time.monotonic() - began
+            return drawn, time.monotonic() - began
 
     async def _wake(self) -> None:
         async with self._gate.change():

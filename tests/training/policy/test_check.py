@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import math
+from contextlib import nullcontext
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -29,6 +31,7 @@ from training.policy.check import (
     measure_gap,
     tolerance_for,
 )
+from training.policy.engine import Engine, Sample
 
 PRECISIONS = [None, torch.bfloat16]
 
@@ -231,6 +234,48 @@ def test_a_trainer_that_is_not_the_same_twice_proves_nothing() -> None:
     numbers = iter(range(100))
     echo = Echo(lambda _prompt, ids: [-1.0 - 1e-6 * next(numbers)] * len(ids))
     assert not echo.unmoved(probes_of(-1.0)) and not echo.unmoved(probes_of(-1.0))
+
+
+class Busy:
+    """An engine that notes how many other turns each one was sampled with."""
+
+    def __init__(self) -> None:
+        self.running = 0
+        self.shared: dict[str, bool] = {}
+
+    async def generate(self, prompt_ids: list[int], *, max_tokens: int, seed: int, episode: str = "") -> Sample:
+        self.running += 1
+        self.shared[episode] = self.running > 1
+        await asyncio.sleep(0)
+        self.shared[episode] |= self.running > 1
+        self.running -= 1
+        return Sample([5] * max_tokens, [-float(seed)] * max_tokens, finished=False)
+
+    def release(self, episode: str) -> None:
+        self.shared[f"{episode} released"] = True
+
+
+def test_the_first_probe_is_sampled_alone_and_they_keep_their_order() -> None:
+    """Which turns share a batch depends on when they arrive, and a batch of another shape computes other last bits."""
+    engine = Busy()
+    probes = draw_probes(cast(Engine, engine), [[7, 8], [9], [10, 11]])
+    assert [probe.prompt_ids for probe in probes] == [[7, 8], [9], [10, 11]]
+    assert [probe.logprobs[0] for probe in probes] == [-0.0, -1.0, -2.0]
+    assert [engine.shared[f"probe-{place}"] for place in range(3)] == [False, True, True]
+    assert all(engine.shared[f"probe-{place} released"] for place in range(3))
+
+
+@pytest.mark.parametrize(("stays", "found"), [(0, True), (1, False)])
+def test_only_a_probe_that_was_sampled_alone_proves_old_weights(stays: int, found: bool) -> None:
+    """The bits of those that share a batch may differ with the same weights."""
+    trainer = Trainer()
+    check = SamplerCheck(trainer, HALF, lambda _event: None, copies=True)
+    check.prove(1, probes_of(-2.0, -2.0))
+    trainer.weights = 1
+    ends = [-2.0, -2.0]
+    ends[1 - stays] = math.nextafter(-2.0, 0)
+    with pytest.raises(SamplerDisagrees, match="step 2") if found else nullcontext():
+        check.prove(2, probes_of(*ends))
 
 
 def test_stale_weights_of_a_small_update_are_named_in_bfloat16() -> None:
