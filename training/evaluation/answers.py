@@ -24,8 +24,9 @@ WIDE = 10
 
 
 class Contender(NamedTuple):
-    """An evaluation of a comparison. ``success`` is its mean over its own tasks. ``played`` is equal for two that
-    played the same tasks, and ``None`` where these are not known."""
+    """An evaluation of a comparison, or a run that held out tasks. ``success`` is its mean over its own tasks.
+
+    ``played`` is equal for two that played the same tasks, and ``None`` where these are not known."""
 
     name: str
     success: float | None = None
@@ -82,7 +83,7 @@ def _negated(value: float | None) -> float | None:
 
 
 def answer_of(contenders: Sequence[Contender], decided: Sequence[Decided], others: Sequence[str] = ()) -> Answer:
-    """The answer for all contenders. ``others`` names what is compared with them but is no evaluation."""
+    """The answer for all contenders. ``others`` names what is compared with them, but played no tasks to compare by."""
     compared = _largest_group(len(contenders), decided)
     if len(compared) < 2:
         return Answer("nothing", _reason(contenders), [])
@@ -213,13 +214,14 @@ def _reason(contenders: Sequence[Contender]) -> Sentence:
     if not contenders:
         return sentence(
             _(
-                "No answer: none of these runs is an evaluation. Evaluate their models on the same tasks, then compare "
-                "those."
+                "No answer: none of these runs is an evaluation or has played held-out tasks. Evaluate their models on "
+                "the same tasks, then compare those."
             )
         )
     if len(contenders) == 1:
         template = _(
-            "No answer: only {name} is an evaluation. Evaluate the others on the same tasks, then compare those."
+            "No answer: only {name} is an evaluation or has played held-out tasks. Evaluate the others on the same "
+            "tasks, then compare those."
         )
         return sentence(template, name=contenders[0].name)
     played = [contender.played for contender in contenders if contender.played is not None]
@@ -257,5 +259,6 @@ def _left_out(
             )
         )
     if others:
-        sentences.append(sentence(_("Left out, because they are no evaluations: {names}."), names=_joined(others)))
+        template = _("Left out, because they are no evaluations and have played no held-out tasks: {names}.")
+        sentences.append(sentence(template, names=_joined(others)))
     return sentences

@@ -153,7 +153,7 @@ def test_what_the_answer_does_not_cover_is_named() -> None:
         "3 tasks are left out: only one of b and a has a try of them that counts.",
         "Not final, because not ended: b.",
         "Left out, because they share no task that counts with the others: 中文.",
-        "Left out, because they are no evaluations: trained.",
+        "Left out, because they are no evaluations and have played no held-out tasks: trained.",
     ]
     one = answer_of(contenders[:2], decide({(0, 1): pair(20, alone=1)}))
     assert one.left_out[0] == "1 task is left out: only one of b and a has a try of it that counts."
@@ -173,8 +173,8 @@ def test_the_larger_of_two_groups_of_tasks_is_answered() -> None:
 @pytest.mark.parametrize(
     ("contenders", "text"),
     [
-        ([], "No answer: none of these runs is an evaluation. "),
-        ([Contender("a", 0.5, 1)], "No answer: only a is an evaluation. "),
+        ([], "No answer: none of these runs is an evaluation or has played held-out tasks. "),
+        ([Contender("a", 0.5, 1)], "No answer: only a is an evaluation or has played held-out tasks. "),
         ([Contender("a", 0.5, 1), Contender("b", 0.5, 2)], "No answer: each played other tasks. "),
         ([Contender("a", 0.5), Contender("b", 0.5)], "No answer: each played other tasks. "),
         ([Contender("a", None, 1), Contender("b", 0.5, 1, False)], "No answer yet: no task has a try of two of them"),

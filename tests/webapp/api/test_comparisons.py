@@ -13,7 +13,8 @@ from webapp.runs.models import Run
 
 pytestmark = pytest.mark.django_db
 NO_ANSWER = (
-    "No answer: none of these runs is an evaluation. Evaluate their models on the same tasks, then compare those."
+    "No answer: none of these runs is an evaluation or has played held-out tasks. Evaluate their models on the same "
+    "tasks, then compare those."
 )
 NOTHING = {
     "answer": {"kind": "nothing", "text": NO_ANSWER, "leaders": [], "left_out": []},

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from django.db.models import Q
 from django.utils.translation import gettext as _
 
 from training.config import JobConfig, RewardComponent, name_in
@@ -50,6 +51,33 @@ class Contestant:
         return self.run.measures and self.config is not None
 
     @property
+    def step(self) -> int | None:
+        """The step after which a run that trains played its held-out tasks last; ``None`` where it has not, and where a
+        row's number does not say which task it is: in a mix, and where the environment draws the tasks."""
+        if self.config is None or not self.run.method.trains or self.config.mix.parts or not self.data:
+            return None
+        newest = (self.run.health.get("held_out") or {}).get("newest") or {}
+        return number_in(str(newest.get("step", "")))
+
+    @property
+    def measured(self) -> bool:
+        """Whether it has tries of tasks that can be compared: those of an evaluation, or those that it held out."""
+        return self.evaluates or self.step is not None
+
+    @property
+    def rollouts(self) -> Q:
+        """Its rollouts that a comparison counts."""
+        found = Q(run=self.run)
+        return found if self.step is None else found & Q(step=self.step, held_out=True)
+
+    @property
+    def data(self) -> str:
+        """The file of the rows that it played; empty where the environment drew its tasks, or nothing can be read."""
+        if self.config is None:
+            return ""
+        return (self.run.method.trains and self.config.evaluate.data) or self.config.data.train
+
+    @property
     def ended(self) -> bool:
         """Whether the run has ended."""
         return self.run.state in TERMINAL
@@ -77,13 +105,14 @@ class Contestant:
 
     @property
     def played(self) -> Played | None:
-        """The tasks that it played; ``None`` for a run that trains. The seed decides if the environment draws them."""
-        if self.config is None or not self.evaluates:
+        """The tasks that it played; ``None`` where none can be compared. The seed decides if the environment draws
+        them."""
+        if self.config is None or not self.measured:
             return None
-        drawn = self.config.draws_tasks
+        drawn = self.evaluates and self.config.draws_tasks
         place = self.config.environment
         environment = str(self.run.config.get("environment", {}).get("name", "")) or place.url
-        return Played("" if drawn else self.config.data.train, environment, self.config.run.seed if drawn else None)
+        return Played("" if drawn else self.data, environment, self.config.run.seed if drawn else None)
 
 
 def contestants_of(project: Project, asked: Sequence[str]) -> tuple[list[Contestant], list[str]]:
@@ -101,6 +130,14 @@ def contestants_of(project: Project, asked: Sequence[str]) -> tuple[list[Contest
     return [Contestant(number, run, config_of(run)) for number, run in enumerate(runs)], notes
 
 
+def rollouts_of(contestants: Iterable[Contestant]) -> Q:
+    """The rollouts that a comparison of these counts."""
+    found = Q(pk__in=[])
+    for item in contestants:
+        found |= item.rollouts
+    return found
+
+
 def _parse_ids(asked: Sequence[str]) -> tuple[list[UUID], list[str]]:
     ids: dict[UUID, None] = {}
     unread = 0
@@ -113,7 +150,7 @@ def _parse_ids(asked: Sequence[str]) -> tuple[list[UUID], list[str]]:
 
 
 def datasets_of(contestants: Sequence[Contestant]) -> list[Dataset | None]:
-    """The dataset of its project whose rows each evaluation played, in one query; ``None`` where it drew its tasks, or
+    """The dataset of its project whose rows each one played, in one query; ``None`` where it drew its tasks, or
     the dataset is gone."""
     names = {_dataset_named(item)[0] for item in contestants}
     projects = {item.run.project_id for item in contestants}
@@ -123,13 +160,19 @@ def datasets_of(contestants: Sequence[Contestant]) -> list[Dataset | None]:
 
 
 def tasks_sets(contestants: Sequence[Contestant], datasets: Sequence[Dataset | None]) -> list[list[int] | None]:
-    """The numbers of the tasks that each evaluation was to play; ``None`` where that cannot be known any more."""
+    """The numbers of the tasks that each evaluation was to play; ``None`` where that cannot be known any more.
+
+    And for a run that trains: which of its held-out tasks it left out as leaked is known only from what it played.
+    """
     return [_tasks_set(item, dataset) for item, dataset in zip(contestants, datasets, strict=True)]
 
 
 def _dataset_named(contestant: Contestant) -> tuple[str, int | None]:
     """Name and version of its dataset as the person wrote it; ``None`` means the newest."""
-    reference = str(contestant.run.config.get("data", {}).get("train", ""))
+    written = contestant.run.config
+    reference = str(written.get("data", {}).get("train", ""))
+    if contestant.run.method.trains:
+        reference = str(written.get("evaluate", {}).get("data") or "") or reference
     name, _at, version = name_in("dataset", reference).partition("@")
     return name, number_in(version)
 
@@ -145,12 +188,12 @@ def _dataset_among(contestant: Contestant, known: Sequence[Dataset]) -> Dataset 
         if (item.project_id, item.name) == (run.project_id, name) and version in (None, item.version)
     )
     dataset = next(found, None)
-    return dataset if dataset is not None and str(dataset.rows_path) == config.data.train else None
+    return dataset if dataset is not None and str(dataset.rows_path) == contestant.data else None
 
 
 def _tasks_set(contestant: Contestant, dataset: Dataset | None) -> list[int] | None:
     config = contestant.config
-    if config is None:
+    if config is None or not contestant.evaluates:
         return None
     if config.draws_tasks:
         return list(range(config.evaluate.tasks or DRAWN_TASKS))
@@ -179,9 +222,9 @@ READ_BYTES = 256 << 20
 
 def categories_of(contestant: Contestant, tasks: Sequence[int]) -> dict[int, str]:
     """The categories of the dataset's rows; tasks without one are left out."""
-    if contestant.config is None or not contestant.config.data.train or not tasks:
+    if not contestant.data or not tasks:
         return {}
-    known = categories_in_file(Path(contestant.config.data.train))
+    known = categories_in_file(Path(contestant.data))
     return {task: name for task in tasks if (name := known.of(task))}
 
 
@@ -190,11 +233,11 @@ def texts_of_rows(contestant: Contestant, tasks: Sequence[int], read: Callable[[
 
     Reading ends after ``READ_BYTES`` of a dataset; later tasks have none.
     """
-    if contestant.config is None or not contestant.config.data.train or not tasks:
+    if not contestant.data or not tasks:
         return {}
     wanted, found = set(tasks), dict[int, str]()
     try:
-        with Path(contestant.config.data.train).open("rb") as file:
+        with Path(contestant.data).open("rb") as file:
             left = READ_BYTES
             for place, line in enumerate(islice(file, max(wanted) + 1)):
                 left -= len(line)

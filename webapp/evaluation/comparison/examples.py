@@ -54,7 +54,7 @@ def examples_of(playing: Sequence[Contestant], numbers: Numbers, pair: tuple[int
     shares = [success_by_task(numbers.sheets[place]) for place in pair]
     groups = grouped(numbers.sheets[pair[1]], numbers.sheets[pair[0]])
     chosen = {name: _largest(groups[name], shares) for name in ("gained", "lost")}
-    tries = tries_of([better.run.pk, worse.run.pk], [task for tasks in chosen.values() for task in tasks])
+    tries = tries_of([better, worse], [task for tasks in chosen.values() for task in tasks])
     drawn = {
         task: _shown_tries(tries, task, (better, worse) if name == "gained" else (worse, better))
         for name, tasks in chosen.items()

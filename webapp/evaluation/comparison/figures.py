@@ -30,7 +30,7 @@ from training.evaluation import (
 )
 from webapp.common.text import duration, figure, finite, percent
 from webapp.datasets.models import Dataset
-from webapp.evaluation.comparison.contestants import Contestant, categories_of, datasets_of, tasks_sets
+from webapp.evaluation.comparison.contestants import Contestant, categories_of, datasets_of, rollouts_of, tasks_sets
 from webapp.evaluation.rescoring.columns import Lacks, Scale, columns_of_runs, versions_of
 from webapp.runs.config import component_titles
 from webapp.runs.rollouts.models import RolloutStatus
@@ -98,9 +98,10 @@ def same_rewards(first: Sequence[RewardComponent], second: Sequence[RewardCompon
 
 
 def _rollouts_by_run(contestants: Sequence[Contestant]) -> dict[UUID, list[dict[str, Any]]]:
-    """The finished rollouts of each run, in one query."""
+    """The finished rollouts that count of each run, in one query."""
     found: dict[UUID, list[dict[str, Any]]] = {}
-    for row in latest_rollouts(*(item.run for item in contestants)).values("run_id", *FIELDS):
+    rows = latest_rollouts(*(item.run for item in contestants)).filter(rollouts_of(contestants))
+    for row in rows.values("run_id", *FIELDS):
         found.setdefault(row["run_id"], []).append(row)
     return found
 
@@ -157,7 +158,7 @@ _lock = Lock()
 
 
 def numbers_of(playing: Sequence[Contestant], spec: Spec | None) -> Numbers:
-    """The present figures of evaluations, with rewards weighed by ``spec`` if there is one."""
+    """The present figures of contestants that are ``measured``, with rewards weighed by ``spec`` if there is one."""
     weighed: str = ""
     computed: tuple[tuple[str, str, int], ...] = ()
     if spec is not None:
@@ -318,7 +319,7 @@ def cell(column: Column, interval: Interval | None) -> Cell:
 def left_out(contestant: Contestant, sheet: Sheet) -> str:
     """A sentence on what a contestant's figures leave out; empty where nothing is."""
     excluded, missing, tasks = int(sheet.excluded.sum()), sheet.missing, len(sheet.tasks)
-    if not contestant.ended:
+    if not contestant.ended and contestant.step is None:
         return _("%(name)s is not done: %(n)d of %(tasks)d tasks so far.") % {
             "name": contestant.run.name,
             "n": tasks - missing,

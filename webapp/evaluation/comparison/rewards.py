@@ -159,7 +159,7 @@ class Rewards(NamedTuple):
 
 
 class Evaluations(NamedTuple):
-    """The contestants that are evaluations, their figures, and the spec of their rewards."""
+    """The contestants that are ``measured``, their figures, and the spec of their rewards."""
 
     playing: list[Contestant]
     numbers: Numbers
@@ -167,9 +167,9 @@ class Evaluations(NamedTuple):
 
 
 def evaluations(project: Project, contestants: Sequence[Contestant], spec: str) -> Evaluations | None:
-    """The evaluations among the contestants, with rewards weighed by ``spec`` if there is one; ``None`` where no
-    contestant is an evaluation. Nothing is computed here: values that were neither recorded nor scored are missing."""
-    playing = [item for item in contestants if item.evaluates]
+    """What is ``measured`` among the contestants, with rewards weighed by ``spec`` if there is one; ``None`` where
+    nothing is. Nothing is computed here: values that were neither recorded nor scored are missing."""
+    playing = [item for item in contestants if item.measured]
     if not playing:
         return None
     chosen = spec_named(project, playing, spec[:200]) if spec else None
@@ -267,20 +267,23 @@ class Offer(NamedTuple):
 
 
 def offer_of(project: Project, read: Evaluations) -> Offer | None:
-    """The scoring to offer; ``None`` where no value is missing and no scoring is open."""
-    playing, numbers, rewards = read
-    if rewards.chosen is None or not any(lacks.by_name for lacks in numbers.lacks):
+    """The scoring to offer; ``None`` where no value is missing and no scoring is open.
+
+    Only evaluations are scored: of a run that trains, a comparison counts a small part of its rollouts.
+    """
+    rewards = read.rewards
+    playing = [item for item in read.playing if item.evaluates]
+    lacking_of = [lacks for item, lacks in zip(read.playing, read.numbers.lacks, strict=True) if item.evaluates]
+    if rewards.chosen is None or not any(lacks.by_name for lacks in lacking_of):
         return None
     components = {item.name: item for item in rewards.chosen.components}
-    lacking = [
-        (components[name], lack) for lacks in numbers.lacks for name, lack in lacks.by_name.items() if lack.missing
-    ]
+    lacking = [(components[name], lack) for lacks in lacking_of for name, lack in lacks.by_name.items() if lack.missing]
     newest = newest_for(project, [item.run.pk for item in playing], rewards.chosen.components)
     if not lacking and (newest is None or newest.state not in newest.OPEN):
         return None
     return Offer(
         spec=rewards.asked,
-        rollouts=sum(lacks.rollouts for lacks in numbers.lacks),
+        rollouts=sum(lacks.rollouts for lacks in lacking_of),
         asks=asks_text(asked_by((item, lack.missing) for item, lack in lacking)),
         refusal=refusal_of(project, list({item.name: item for item, _lack in lacking}.values())),
         newest=newest,

@@ -15,7 +15,7 @@ from django.utils.translation import gettext as _
 
 from training.evaluation import Interval, Sheet
 from webapp.common.answers import in_shape
-from webapp.evaluation.comparison.contestants import Contestant
+from webapp.evaluation.comparison.contestants import Contestant, rollouts_of
 from webapp.evaluation.comparison.figures import Numbers
 from webapp.runs import answers
 from webapp.runs.rollouts.models import Rollout, RolloutStatus, Turn
@@ -90,8 +90,7 @@ def lines_of(
 
 def texts_of(contestants: Sequence[Contestant], tasks: Sequence[int]) -> dict[int, str]:
     """The first words of tasks."""
-    runs = [item.run.pk for item in contestants]
-    rows = Rollout.objects.filter(run__in=runs, row__in=list(tasks)).order_by("row").distinct("row")
+    rows = Rollout.objects.filter(rollouts_of(contestants), row__in=list(tasks)).order_by("row").distinct("row")
     return {row.row: row.task for row in rows.only("row", "task") if row.row is not None}
 
 
@@ -131,7 +130,7 @@ class PlayedTask(NamedTuple):
 
 def played_tasks(contestants: Sequence[Contestant], task: int, number: int) -> list[PlayedTask]:
     """The try ``number`` (from 0) of a task, of each contestant: two queries for all of them."""
-    tries = {run: found for (run, _task), found in tries_of([item.run.pk for item in contestants], [task]).items()}
+    tries = {run: found for (run, _task), found in tries_of(contestants, [task]).items()}
     shown = {pk: found[number] for pk, found in tries.items() if number < len(found)}
     turns: dict[UUID, list[dict[str, Any]]] = {}
     for turn in Turn.objects.filter(rollout__in=[rollout.pk for rollout in shown.values()]).order_by("number"):
@@ -142,11 +141,11 @@ def played_tasks(contestants: Sequence[Contestant], task: int, number: int) -> l
     ]
 
 
-def tries_of(runs: Sequence[UUID], tasks: Sequence[int]) -> dict[tuple[UUID, int], list[Rollout]]:
+def tries_of(contestants: Sequence[Contestant], tasks: Sequence[int]) -> dict[tuple[UUID, int], list[Rollout]]:
     """Each run's tries of each task in the order of their places, ``MOST_TRIES`` at most; of a place that two attempts
     played, the later one's. One query for all."""
     order = [F("step").asc(), F("group").asc(), F("index").asc(), F("attempt").desc()]
-    rows = Rollout.objects.filter(run__in=runs, row__in=list(tasks)).exclude(status=RolloutStatus.RUNNING)
+    rows = Rollout.objects.filter(rollouts_of(contestants), row__in=list(tasks)).exclude(status=RolloutStatus.RUNNING)
     rows = rows.annotate(place=Window(RowNumber(), partition_by=[F("run"), F("row")], order_by=order))
     found: dict[tuple[UUID, int], dict[tuple[int, int, int], Rollout]] = {}
     for item in rows.filter(place__lte=MOST_READ).order_by("run", "row", "place"):

@@ -15,7 +15,7 @@ from webapp.common.text import in_words
 from webapp.evaluation.comparison.contestants import Contestant
 from webapp.evaluation.comparison.figures import FIGURE
 from webapp.evaluation.comparison.rewards import Evaluations
-from webapp.launch.learned import Overlap, overlaps_of
+from webapp.launch.learned import Overlap, overlap_of_held_out, overlaps_of
 
 
 class Verdict(NamedTuple):
@@ -45,17 +45,18 @@ class Headline(NamedTuple):
 def conclusions(contestants: Sequence[Contestant], read: Evaluations | None) -> tuple[Headline, list[Verdict]]:
     """The answer, and a verdict for each pair that played the same tasks, those with a significant difference first.
 
-    ``read`` has those of the contestants that are evaluations.
+    ``read`` has those of the contestants that are ``measured``.
     """
-    others = [item.run.name for item in contestants if not item.evaluates]
+    others = [item.run.name for item in contestants if not item.measured]
     if read is None:
         found = answer_of([], [], others)
         return Headline(found.kind, in_words(found.text), [], [], None), []
-    decided, learned = decide(read.numbers.pairs), overlaps_of(item.run for item in read.playing)
+    decided, learned = decide(read.numbers.pairs), _overlaps_of(read.playing)
     verdicts = [_verdict(read, each, learned) for each in decided]
     verdicts.sort(key=lambda verdict: (not verdict.told, 1.0 if verdict.p_value is None else verdict.p_value))
     found = answer_of(_contenders(read), decided, others)
-    left_out = [in_words(sentence) for sentence in found.left_out] + _learned_notes(read.playing, learned)
+    left_out = _held_out_notes(read.playing) + [in_words(sentence) for sentence in found.left_out]
+    left_out += _learned_notes(read.playing, learned)
     pair = (found.pair.better, found.pair.worse) if found.pair is not None else None
     leaders = [read.playing[place] for place in found.leaders]
     return Headline(found.kind, in_words(found.text), left_out, leaders, pair), verdicts
@@ -67,6 +68,23 @@ def _contenders(read: Evaluations) -> list[Contender]:
         Contender(item.run.name, known.value if known else None, item.played, item.ended)
         for item, known in zip(read.playing, success, strict=True)
     ]
+
+
+def _overlaps_of(contestants: Sequence[Contestant]) -> dict[UUID, Overlap]:
+    """How many of the tasks that each one played its model learned from."""
+    found = overlaps_of(item.run for item in contestants if item.evaluates)
+    return found | {item.run.pk: overlap_of_held_out(item.run) for item in contestants if not item.evaluates}
+
+
+def _held_out_notes(contestants: Sequence[Contestant]) -> list[str]:
+    """Which weights of runs that train the answer is about."""
+    known = [
+        _("%(run)s after step %(step)d") % {"run": item.run.name, "step": item.step}
+        for item in contestants
+        if item.step is not None
+    ]
+    text = _("By the tasks that they held out, as they were played last: %(runs)s.")
+    return [text % {"runs": ", ".join(known)}] if known else []
 
 
 def _learned_notes(contestants: Sequence[Contestant], learned: Mapping[UUID, Overlap]) -> list[str]:

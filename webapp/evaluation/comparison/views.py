@@ -268,6 +268,11 @@ class Comparison:
         return examples_of(self.read.playing, self.read.numbers, self.answer.pair)
 
     @property
+    def evaluations(self) -> list[Contestant]:
+        """Those that a suite can repeat."""
+        return [item for item in self.contestants if item.evaluates]
+
+    @property
     def playing(self) -> list[Contestant]:
         """Those that have figures."""
         return [line.contestant for line in self.lines]

@@ -93,7 +93,7 @@ def _pair_at(project: Project, runs: Sequence[str], places: str) -> list[str]:
     """The ids of the runs at two places; none where there are none, as on the page, which then takes the first pair."""
     if not places:
         return []
-    playing = [str(item.run.pk) for item in contestants_of(project, runs)[0] if item.evaluates]
+    playing = [str(item.run.pk) for item in contestants_of(project, runs)[0] if item.measured]
     numbers = [number_in(part, 2) for part in places.split("-", 1)]
     found = list(dict.fromkeys(playing[number] for number in numbers if number is not None and number < len(playing)))
     return found if len(found) == 2 else []
@@ -102,7 +102,7 @@ def _pair_at(project: Project, runs: Sequence[str], places: str) -> list[str]:
 def checked(project: Project, query: Query) -> dict[str, Any]:
     """The fields of a ``SavedComparison`` that asks for this. Raises ``ValidationError`` by part of the query."""
     contestants = _checked_contestants(project, query.runs)
-    playing = [item for item in contestants if item.evaluates]
+    playing = [item for item in contestants if item.measured]
     spec, spec_name = _spec_and_name(project, playing, query.spec)
     if query.tasks and query.tasks not in GROUPS:
         raise ValidationError({"tasks": _("Choose one of: %(groups)s.") % {"groups": ", ".join(GROUPS)}})
@@ -157,7 +157,7 @@ def opened(saved: SavedComparison, changed: QueryDict | None = None) -> Opened:
     contestants, _notes = contestants_of(saved.project, saved.run_ids)
     there = [str(item.run.pk) for item in contestants]
     gone = [item["name"] for item in saved.contestants if item["id"] not in there]
-    playing = [str(item.run.pk) for item in contestants if item.evaluates]
+    playing = [str(item.run.pk) for item in contestants if item.measured]
     asked = QueryDict(mutable=True)
     asked.setlist("c", there)
     kept = {

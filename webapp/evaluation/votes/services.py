@@ -159,7 +159,7 @@ def _tries_by_task(contestant: Contestant, rewards: Rewards) -> Tries:
     if spec is not None:
         scale = Scale(spec.components, contestant.components, columns_of(contestant.run, spec.components))
     made: Tries = {}
-    for row in latest_rollouts(contestant.run).exclude(row=None).values(*FIELDS):
+    for row in latest_rollouts(contestant.run).filter(contestant.rollouts, row__isnull=False).values(*FIELDS):
         found = made.setdefault(row["row"], [])
         if len(found) < MOST_TRIES:
             found.append(_try_of_row(row, rewards, scale))
@@ -237,7 +237,9 @@ def round_create(
     """Draw the ballots of a comparison. Raises ``ValidationError`` by field."""
     name, seed = clean_name(name), secrets.randbelow(SEEDS) if seed is None else seed
     if read is None or len(read.playing) < LEAST:
-        raise ValidationError(_("Choose at least two evaluations: only those play the same tasks."))
+        raise ValidationError(
+            _("Choose at least two evaluations, or runs that held out tasks: only those play the same tasks.")
+        )
     if not voters:
         raise ValidationError({"voters": _("Ask at least one person.")})
     if not len(read.playing) <= ballots <= MOST_BALLOTS:
@@ -250,7 +252,7 @@ def round_create(
     pool = pool_of(read.playing, read.rewards, seed)
     drawn = draw(pool.piles, len(pool.contestants), ballots, seed)
     if not drawn:
-        raise ValidationError(_("No two of these evaluations have played the same task: there is nothing to vote on."))
+        raise ValidationError(_("No two of these have played the same task: there is nothing to vote on."))
     made = VoteRound(
         project=project,
         name=name,

@@ -226,4 +226,7 @@ def test_runs_that_train_have_no_verdict(project: Project, bob: User, make_run: 
     runs = [make_run(name="one"), make_run(name="two")]
     saved = comparison_save(project=project, user=bob, name="x", query=Query([str(run.pk) for run in runs]))
     page = Client().get(f"/s/{link_create(saved=saved, user=bob, days=1)[1]}/").content.decode()
-    assert "No answer: none of these runs is an evaluation." in page and "What differs" in page
+    assert (
+        "No answer: none of these runs is an evaluation or has played held-out tasks." in page
+        and "What differs" in page
+    )

@@ -131,7 +131,7 @@ def test_no_common_task_and_a_name_twice_are_refused(
     project: Project, two: list[Run], evaluation: Evaluation, make_dataset: Any, make_vote_round: Maker, alice: User
 ) -> None:
     other = evaluation("other", {0: [1.0]}, dataset=make_dataset(name="else"))
-    with pytest.raises(ValidationError, match="No two of these evaluations have played the same task"):
+    with pytest.raises(ValidationError, match="No two of these have played the same task"):
         make_vote_round([two[0], other], [alice])
     with pytest.raises(ValidationError, match="Choose at least two evaluations"):
         make_vote_round([two[0]], [alice])
