@@ -11,6 +11,7 @@ import os
 import sys
 import tomllib
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.translation import gettext_lazy as _
@@ -24,6 +25,8 @@ from webapp.common.env import (
     private_folder,
     proxy_addresses,
     secret_key,
+    sign_on_groups,
+    sign_on_issuer,
 )
 
 BASE_DIR = Path(__file__).resolve().parent.parent
@@ -72,6 +75,18 @@ AUTH_PASSWORD_VALIDATORS = [
     ),
     {"NAME": "webapp.people.teams.services.EndsCredentials"},
 ]
+
+# Single sign-on (webapp/people/teams/oidc.py), where an issuer is named; other OIDC_ names are mozilla-django-oidc's.
+OIDC_ISSUER = sign_on_issuer()
+OIDC_NAME = env_str("TILTYARD_OIDC_NAME", urlsplit(OIDC_ISSUER).hostname or "")
+OIDC_GROUPS, OIDC_GROUPS_CLAIM = sign_on_groups(), env_str("TILTYARD_OIDC_GROUPS_CLAIM", "groups")
+OIDC_RP_CLIENT_ID, OIDC_RP_CLIENT_SECRET = env_str("TILTYARD_OIDC_CLIENT_ID"), env_str("TILTYARD_OIDC_CLIENT_SECRET")
+OIDC_RP_SCOPES = env_str("TILTYARD_OIDC_SCOPES", "openid email profile")
+OIDC_USE_PKCE, OIDC_MAX_STATES = True, 10
+OIDC_AUTHENTICATION_CALLBACK_URL = "sign-on-callback"
+AUTHENTICATION_BACKENDS = ["django.contrib.auth.backends.ModelBackend"]
+if OIDC_ISSUER:
+    AUTHENTICATION_BACKENDS.append("webapp.people.teams.oidc.Backend")
 
 # Login links by mail; without a host there are none, and an owner or administrator makes the link.
 EMAIL_HOST = env_str("EMAIL_HOST")

@@ -50,6 +50,7 @@ def test_keys_of_operators_reach_only_who_uses_them() -> None:
         for name in (
             "EMAIL_HOST_PASSWORD",
             "TILTYARD_HUB_TOKEN",
+            "TILTYARD_OIDC_CLIENT_SECRET",
             "WANDB_API_KEY",
             "JUDGE_KEY",
             "TILTYARD_SECRET_KEY_FALLBACKS",
@@ -60,6 +61,7 @@ def test_keys_of_operators_reach_only_who_uses_them() -> None:
     assert having == {
         "EMAIL_HOST_PASSWORD": pool,
         "TILTYARD_HUB_TOKEN": pool,
+        "TILTYARD_OIDC_CLIENT_SECRET": {"web"},
         "WANDB_API_KEY": workers,
         "JUDGE_KEY": workers,
         "TILTYARD_SECRET_KEY_FALLBACKS": {"web"},

@@ -34,6 +34,8 @@ API_MACHINE = API + "projects/<slug:slug>/machines/<uuidstr:machine_id>"
 TABLE: dict[str, dict[str, Who]] = {
     "": {"GET": Who.LOGIN},
     "login/": EVERY,
+    "login/with/": {"GET": Who.ANYONE},
+    "login/with/callback/": {"GET": Who.ANYONE},
     "login/<str:token>/": {"GET": Who.ANYONE, "POST": Who.ANYONE},
     "logout/": {"POST": Who.ANYONE},
     "password/": {"GET": Who.LOGIN, "POST": Who.LOGIN},

@@ -82,6 +82,7 @@ def objects(
 ) -> dict[str, Any]:
     """One object of each kind, by the part of the address that comes before its id; all that can be on is on."""
     monkeypatch.setattr(settings, "CUSTOM_REWARDS", True)
+    monkeypatch.setattr(settings, "OIDC_ISSUER", "http://localhost:9")  # nothing answers there
     SiteSwitch.objects.create(name="custom_rewards", on=True)
     ReaperMark.objects.create(pk=1, ran_at=timezone.now())  # the clockwork looks
     run = make_run(config=JobConfig.model_validate({"environment": {"name": "environment:there"}}))

@@ -64,6 +64,38 @@ def env_list(name: str, default: list[str]) -> list[str]:
     return [item.strip() for item in value.split(",") if item.strip()] if value else default
 
 
+def sign_on_issuer() -> str:
+    """The provider of single sign-on; empty where there is none."""
+    issuer = env_str("TILTYARD_OIDC_ISSUER")
+    parts = urlsplit(issuer)
+    loopback = parts.hostname in {"127.0.0.1", "localhost", "::1"}
+    if issuer and (
+        not parts.hostname or parts.query or parts.scheme not in ({"https", "http"} if loopback else {"https"})
+    ):
+        raise ImproperlyConfigured(f"TILTYARD_OIDC_ISSUER must be an https address without a query, not {issuer!r}.")
+    if issuer and not (env_str("TILTYARD_OIDC_CLIENT_ID") and env_str("TILTYARD_OIDC_CLIENT_SECRET")):
+        raise ImproperlyConfigured(
+            "TILTYARD_OIDC_ISSUER needs TILTYARD_OIDC_CLIENT_ID and TILTYARD_OIDC_CLIENT_SECRET (or its file, by the "
+            "same name with _FILE behind it)."
+        )
+    return issuer
+
+
+def sign_on_groups() -> list[tuple[str, str, str]]:
+    """Group, role and team of each rule of ``TILTYARD_OIDC_GROUPS``; an empty team is the installation's only one."""
+    rules = []
+    for item in env_list("TILTYARD_OIDC_GROUPS", []):
+        group, _equals, given = item.rpartition("=")
+        role, _at, team = given.partition("@")
+        if not group.strip() or role.strip() not in {"viewer", "editor", "owner"}:
+            raise ImproperlyConfigured(
+                "TILTYARD_OIDC_GROUPS must be rules such as ml-engineers=editor or ml-leads=owner@My team, separated "
+                f"by commas, not {item!r}."
+            )
+        rules.append((group.strip(), role.strip(), team.strip()))
+    return rules
+
+
 def proxy_addresses() -> list[str]:
     """Addresses and networks of the proxies in front of us.
 

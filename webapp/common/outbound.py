@@ -95,13 +95,13 @@ def target_of(url: str, *, resolve: Resolver | None = None, ours: Pairs = NOTHIN
     return Target(scheme, host, port, path, found)
 
 
-def target_with_query(url: str) -> Target:
+def target_with_query(url: str, ours: Pairs = NOTHING) -> Target:
     """As ``target_of``, for an address with a query: it takes no part in the check, as it names neither host nor port.
 
     The caller has refused white space and control characters.
     """
     parts = urlsplit(url)
-    place = target_of(urlunsplit(parts._replace(query="", fragment="", path="/")))
+    place = target_of(urlunsplit(parts._replace(query="", fragment="", path="/")), ours=ours)
     return place._replace(path=urlunsplit(("", "", parts.path or "/", parts.query, "")))
 
 
@@ -147,14 +147,16 @@ def fetch(
             raise EnvironmentProtocolError(_("The server's answer is larger than 1 MB.")) from exc
 
 
-def post(url: str, content: bytes, headers: Mapping[str, str], *, total_s: float = TOTAL_LIMIT_S) -> Answer:
+def post(
+    url: str, content: bytes, headers: Mapping[str, str], *, total_s: float = TOTAL_LIMIT_S, ours: Pairs = NOTHING
+) -> Answer:
     """POST a small document to an address that may have a query. A redirect is an answer like any other.
 
     Raises ``OutboundRefused``, or an environment error that says what went wrong. Of a long body the beginning is read.
     """
     deadline = time.monotonic() + total_s
     body: list[bytes] = []
-    with Exchange(target_with_query(url), dict(headers), deadline, content=content) as exchange:
+    with Exchange(target_with_query(url, ours), dict(headers), deadline, content=content) as exchange:
         with contextlib.suppress(TooLarge):
             for piece in exchange.body(MAX_ANSWER_BYTES):
                 body.append(piece)

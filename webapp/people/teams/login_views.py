@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import math
 import threading
+import time
 from smtplib import SMTPException
-from typing import cast
+from typing import Any, cast
 
 from django.conf import settings
 from django.contrib import messages
@@ -15,24 +16,30 @@ from django.contrib.auth.decorators import login_required
 from django.contrib.auth.forms import PasswordChangeForm, SetPasswordForm
 from django.contrib.auth.password_validation import password_validators_help_texts
 from django.contrib.auth.views import LoginView
+from django.core.exceptions import SuspiciousOperation
 from django.core.mail import EmailMessage
 from django.db import transaction
-from django.http import HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
+from django.views import View
 from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST
+from mozilla_django_oidc.views import OIDCAuthenticationCallbackView, OIDCAuthenticationRequestView
 
+from training.errors import TiltyardError
 from webapp.common.middleware import LOOKS, look_cookie
 from webapp.common.pages import own_address
+from webapp.common.text import clean_text
 from webapp.people.teams.audit import audit
 from webapp.people.teams.logins import login_link_create, login_link_use, mail_allowed
 from webapp.people.teams.models import AuditAction, User
+from webapp.people.teams.oidc import AUTH_TIME, LEEWAY_S, SignOnRefused, provider
 from webapp.people.teams.selectors import login_link_usable
-from webapp.people.teams.sudo import Act, ask
+from webapp.people.teams.sudo import WINDOW_S, Act, ask, confirm, unconfirm
 from webapp.people.teams.tokens import tokens_of
 from webapp.people.teams.views import ForgottenForm, LoginForm, MailForm
 
@@ -81,12 +88,87 @@ class Login(LoginView):
     authentication_form = LoginForm
     redirect_authenticated_user = True
 
+    def get_context_data(self, **context: Any) -> dict[str, Any]:
+        """The form, and the provider of single sign-on by name."""
+        return super().get_context_data(**context, sign_on=settings.OIDC_ISSUER and settings.OIDC_NAME)
+
     def form_invalid(self, form: LoginForm) -> HttpResponse:  # type: ignore[override]
         """Say the same for every failure."""
         answer = self.render_to_response(self.get_context_data(form=form), status=429 if form.wait_s else 422)
         if form.wait_s:
             answer["Retry-After"] = str(math.ceil(form.wait_s))
         return answer
+
+
+# --- Single sign-on -------------------------------------------------------------------------------------------------
+
+
+class SignOn(OIDCAuthenticationRequestView):  # type: ignore[misc]  # the package ships no types
+    """To the provider, and from there back; with ``confirm`` it asks for the person's password again."""
+
+    def __init__(self, **options: Any) -> None:
+        View.__init__(self, **options)  # not the package's, which reads the provider's addresses from settings
+        self.OIDC_RP_CLIENT_ID = settings.OIDC_RP_CLIENT_ID
+
+    def get(self, request: HttpRequest) -> HttpResponse:
+        """Redirect to the provider. Where it cannot be reached, the login page says why."""
+        if not settings.OIDC_ISSUER:
+            raise Http404
+        try:
+            self.OIDC_OP_AUTH_ENDPOINT = provider().authorization
+        except TiltyardError as exc:
+            return _not_signed_on(request, exc.message)
+        answer: HttpResponse = super().get(request)
+        return answer
+
+    def get_extra_params(self, request: HttpRequest) -> dict[str, str]:
+        """What the provider is asked besides: to have the person prove who they are now."""
+        return {"prompt": "login", "max_age": "0"} if "confirm" in request.GET else {}
+
+
+class SignOnCallback(OIDCAuthenticationCallbackView):  # type: ignore[misc]
+    """Back from the provider: logged in, or the login page with the reason."""
+
+    def get(self, request: HttpRequest) -> HttpResponse:
+        """Check the answer, and log the person in."""
+        if not settings.OIDC_ISSUER:
+            raise Http404
+        if "error" in request.GET:  # the package would also log out a person who is logged in
+            request.session.get("oidc_states", {}).pop(request.GET.get("state", ""), None)
+            request.session.modified = True
+            return self.login_failure()
+        try:
+            answer: HttpResponse = super().get(request)
+        except SignOnRefused as exc:
+            return _not_signed_on(request, " ".join(exc.messages))
+        except TiltyardError as exc:
+            return _not_signed_on(request, exc.message)
+        except SuspiciousOperation as exc:
+            logger.warning("sign-on refused", extra={"action": "sign_on", "error": str(exc)[:200]})
+            return self.login_failure()
+        return answer
+
+    def login_success(self) -> HttpResponse:
+        """Log in. It is a confirmation only where the person has just proved who they are at the provider."""
+        proved, same = self.request.session.pop(AUTH_TIME, None), self.request.user == self.user
+        answer: HttpResponse = super().login_success()
+        if isinstance(proved, int) and -LEEWAY_S <= time.time() - proved < WINDOW_S:
+            confirm(self.request)
+        elif not same:
+            unconfirm(self.request)
+        return answer
+
+    def login_failure(self) -> HttpResponse:
+        """The provider said no, or its answer is not valid for this login."""
+        said = clean_text(self.request.GET.get("error_description") or self.request.GET.get("error") or "")[:200]
+        text = _("%(name)s did not log you in: %(said)s") % {"name": settings.OIDC_NAME, "said": said}
+        without = _("The answer of %(name)s was not valid for this login; try again.") % {"name": settings.OIDC_NAME}
+        return _not_signed_on(self.request, text if said else without)
+
+
+def _not_signed_on(request: HttpRequest, why: str) -> HttpResponse:
+    messages.error(request, why)
+    return redirect("confirm" if request.user.is_authenticated else "login")
 
 
 @never_cache

@@ -53,6 +53,9 @@ class Membership(models.Model):
     team = models.ForeignKey(Team, on_delete=models.CASCADE, related_name="memberships")
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="memberships")
     role = models.CharField(_("role"), max_length=10, choices=Role.choices, default=Role.VIEWER)
+    by_group = models.BooleanField(
+        default=False, db_default=False, editable=False, help_text="a group of single sign-on gave it, and takes it"
+    )
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["team", "user"], name="membership_once")]
@@ -79,6 +82,21 @@ class Project(UuidModel):
 
     def __str__(self) -> str:
         return self.name
+
+
+class Identity(models.Model):
+    """Who a person is at a provider of single sign-on: names and mail addresses change there, this does not."""
+
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="identities")
+    issuer = models.CharField(max_length=200)
+    subject = models.CharField(max_length=255)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["issuer", "subject"], name="identity_once")]
+
+    def __str__(self) -> str:
+        return f"{self.subject} at {self.issuer}"
 
 
 class LoginLink(models.Model):
@@ -232,6 +250,7 @@ class AuditAction(models.TextChoices):
     LINK_MADE = "link_made", _("login link made")
     LINK_MAILED = "link_mailed", _("login link sent by mail")
     LINK_USED = "link_used", _("logged in by a link")
+    IDENTITY_LINKED = "identity_linked", _("first login by single sign-on")
     MAIL_SET = "mail_set", _("mail address changed")
     DEACTIVATED = "deactivated", _("person deactivated")
     REACTIVATED = "reactivated", _("person reactivated")

@@ -52,6 +52,8 @@ def confirm_page(request: HttpRequest) -> HttpResponse:
         if status == 422:  # a person who has to wait has left rows enough
             audit(AuditAction.CONFIRM_FAILED)
     context = {"form": form, "next": sudo.way_back(request), "has_password": user.has_usable_password()}
+    if settings.OIDC_ISSUER and user.identities.filter(issuer=settings.OIDC_ISSUER).exists():
+        context["sign_on"] = settings.OIDC_NAME
     answer = render(request, "teams/confirm.html", context, status=status)
     if form.wait_s:
         answer["Retry-After"] = str(math.ceil(form.wait_s))

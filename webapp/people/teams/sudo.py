@@ -82,6 +82,11 @@ def confirm(request: HttpRequest) -> None:
     request.session[CONFIRMED_AT] = time.time()
 
 
+def unconfirm(request: HttpRequest) -> None:
+    """The person has logged in without proving who they are: another site did so for them, some time ago."""
+    request.session.pop(CONFIRMED_AT, None)
+
+
 def confirmed(request: HttpRequest) -> bool:
     """Whether they did so within the last fifteen minutes."""
     at = request.session.get(CONFIRMED_AT)

@@ -10,6 +10,8 @@ from webapp.people.teams import login_views, site_views, token_views, views
 
 urlpatterns: list[URLPattern] = [
     path("login/", login_views.Login.as_view(), name="login"),
+    path("login/with/", login_views.SignOn.as_view(), name="sign-on"),
+    path("login/with/callback/", login_views.SignOnCallback.as_view(), name="sign-on-callback"),
     path("login/<str:token>/", login_views.login_link, name="login-link"),
     path("logout/", LogoutView.as_view(), name="logout"),
     path("password/", login_views.set_password, name="set-password"),
