@@ -57,6 +57,10 @@ SECURE_HSTS_SECONDS = env_int("TILTYARD_HSTS_SECONDS", 0)
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if env_bool("TILTYARD_BEHIND_PROXY", False) else None
 # Addresses of the proxies in front: only their X-Forwarded-For is believed, from the right up to the first stranger.
 PROXY_ADDRESSES = proxy_addresses()
+# Who may read /metrics: bearers of this token, without one only this machine.
+METRICS_TOKEN = env_str("TILTYARD_METRICS_TOKEN")
+if METRICS_TOKEN and not (len(METRICS_TOKEN) >= 16 and METRICS_TOKEN.isascii() and METRICS_TOKEN.isprintable()):
+    raise ImproperlyConfigured("TILTYARD_METRICS_TOKEN must be at least 16 printable ASCII characters.")
 X_FRAME_OPTIONS = "DENY"
 SECURE_REFERRER_POLICY = "same-origin"
 LOGIN_URL = "login"

@@ -59,6 +59,7 @@ TABLE: dict[str, dict[str, Who]] = {
     "site/tokens/<uuid:pk>/revoke/": {"POST": Who.ADMIN},
     "healthz": {"GET": Who.ANYONE},
     "readyz": {"GET": Who.ANYONE},
+    "metrics": {"GET": Who.ANYONE},  # of this machine: tests/webapp/site/monitoring/test_metrics.py has who else
     "workers/": {"GET": Who.LOGIN},
     "palette/": {"GET": Who.LOGIN},
     "language/": EVERY,

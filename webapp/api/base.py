@@ -36,7 +36,7 @@ from training.words import complaint_of, option_of
 from webapp.api.schema import CODES, DESCRIPTION, DocumentedAPI
 from webapp.common.answers import in_shape
 from webapp.common.errors import TooMany, error_body, outage, server_error, too_many
-from webapp.common.pages import OVERHEAD_BYTES, CountingUploadHandler, errors_by_field
+from webapp.common.pages import OVERHEAD_BYTES, CountingUploadHandler, bearer, client_address, errors_by_field
 from webapp.common.text import unstorable
 from webapp.launch.findings import config_sentence
 from webapp.people.teams.access import require_scope
@@ -86,7 +86,7 @@ class Token(HttpBearer):
 
     def authenticate(self, request: HttpRequest, token: str) -> User | None:
         """The person, limited by the token; ``None`` lets the session be tried. Raises ``PermissionDenied``."""
-        user = token_user(token, _client_address(request))
+        user = token_user(token, client_address(request))
         if user is not None:
             require_scope(user, self.open_to)
             limit_upload(request)
@@ -294,27 +294,17 @@ def _is_shaped(response: HttpResponseBase) -> bool:
 @csrf_exempt  # it changes nothing, so a request forged by another site does no harm
 def not_found(request: HttpRequest) -> HttpResponse:
     """Any other address under the API: 404 for callers with a session or a valid token, else 401."""
-    known = request.user.is_authenticated or token_user(bearer(request), _client_address(request)) is not None
+    known = request.user.is_authenticated or token_user(bearer(request), client_address(request)) is not None
     return failed(request, 404) if known else _answer_unknown(request)
 
 
 def _answer_unknown(request: HttpRequest) -> HttpResponse:
     """The 401 without a login, or with a token that never was; 429 after too many guesses from an address."""
     text = bearer(request)
-    wait_s = token_wait_s(_client_address(request)) if text and not token_was_there(text) else 0.0
+    wait_s = token_wait_s(client_address(request)) if text and not token_was_there(text) else 0.0
     if wait_s:
         return too_many(request, TooMany(_("Too many unknown API tokens from this address."), wait_s=math.ceil(wait_s)))
     return failed(request, 401)
-
-
-def bearer(request: HttpRequest) -> str:
-    """The text of the token that the request came with; empty where there is none."""
-    scheme, _space, token = request.headers.get("Authorization", "").partition(" ")
-    return token.strip() if scheme.lower() == "bearer" else ""
-
-
-def _client_address(request: HttpRequest) -> str:
-    return str(request.META.get("REMOTE_ADDR", ""))
 
 
 # --- Conditional ----------------------------------------------------------------------------------------------------

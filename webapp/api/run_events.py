@@ -13,8 +13,9 @@ from django.utils import translation
 from ninja import Header, Query, Router
 from ninja.errors import AuthenticationError
 
-from webapp.api.base import api, bearer, caller, open_to
+from webapp.api.base import api, caller, open_to
 from webapp.api.listing import MAX_PAGE_ROWS
+from webapp.common.pages import bearer
 from webapp.common.serving import Later
 from webapp.live.consumers import user_now
 from webapp.live.waiting import WAIT_MAX_S, Question, one_answer, stream

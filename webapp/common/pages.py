@@ -65,6 +65,17 @@ def probe_allowed(user: AbstractBaseUser | AnonymousUser) -> bool:
         return True
 
 
+def bearer(request: HttpRequest) -> str:
+    """The text of the token that the request came with; empty where there is none."""
+    scheme, _space, token = request.headers.get("Authorization", "").partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else ""
+
+
+def client_address(request: HttpRequest) -> str:
+    """The address that the request came from, behind a trusted proxy the one that the proxy names."""
+    return str(request.META.get("REMOTE_ADDR", ""))
+
+
 def page_number(raw: Any) -> int:
     """A page number from a query string; anything else is the first page."""
     return min(MAX_PAGE, max(1, number_in(str(raw or ""), 8) or 1))

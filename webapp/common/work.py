@@ -37,8 +37,9 @@ from django.utils.translation import gettext_noop
 from training.errors import DataError, TiltyardError
 from training.plain import os_reason
 from training.words import sentence
+from webapp.common.compiled import rows_of
 from webapp.common.errors import DATABASE_AWAY
-from webapp.common.pools import LONG
+from webapp.common.pools import LONG, SHORT
 from webapp.common.workers.beating import folder_problem
 
 logger = logging.getLogger(__name__)
@@ -222,16 +223,21 @@ class Load:
 def loads() -> list[Load]:
     """Of all pools. Work that waits for its own time, such as a message that is sent again later, does not count."""
     found = {pool: Load(pool, places) for pool, places in settings.POOLS.items()}
-    kinds = [model for model in apps.get_models() if issubclass(model, Work) and model.POOL in found]
-    due = ~Q(token="") | Q(heard_at=None) | Q(heard_at__lte=Now())
-    queries = [_open_rows(model).filter(due).values_list("of_pool", "token", Now() - F(model.SINCE)) for model in kinds]
-    for pool, token, age in queries[0].union(*queries[1:], all=True):
+    for pool, token, age in rows_of(_due):
         load, age_s = found[pool], age.total_seconds() if age is not None else 0.0
         if token:
             found[pool] = replace(load, at_work=load.at_work + 1)
         else:
             found[pool] = replace(load, waiting=load.waiting + 1, oldest_s=max(load.oldest_s or 0.0, age_s))
     return list(found.values())
+
+
+def _due() -> QuerySet[Any, Any]:
+    """Pool, token and age of all rows that are not done and wait for no time of their own."""
+    kinds = [model for model in apps.get_models() if issubclass(model, Work) and model.POOL in (SHORT, LONG)]
+    due = ~Q(token="") | Q(heard_at=None) | Q(heard_at__lte=Now())
+    rows = [_open_rows(model).filter(due).values_list("of_pool", "token", Now() - F(model.SINCE)) for model in kinds]
+    return rows[0].union(*rows[1:], all=True)
 
 
 def silent(model: type[W]) -> QuerySet[W]:

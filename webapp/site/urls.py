@@ -9,6 +9,7 @@ from webapp.engine import doctor_views
 from webapp.foreign import views as foreign_views
 from webapp.reading.urls import run_urlpatterns as reading
 from webapp.site import home, workers
+from webapp.site.monitoring import views as monitoring
 from webapp.site.palette import views as palette
 from webapp.site.run_pages import list_views, parts, preview, said, views
 
@@ -54,6 +55,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("", home.home, name="home"),
     path("healthz", workers.healthz, name="healthz"),
     path("readyz", workers.readyz, name="readyz"),
+    path("metrics", monitoring.metrics, name="metrics"),
     path("workers/", workers.worker_list, name="worker-list"),
     path("p/<slug:slug>/", home.project_page, name="project-page"),
     path("palette/", palette.palette_anywhere, name="palette-anywhere"),

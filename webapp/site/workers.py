@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import asdict
-from datetime import datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -13,11 +14,10 @@ from django.conf import settings
 from django.contrib.auth.decorators import login_required
 from django.core.cache import cache
 from django.db import connection
-from django.db.models import Count, DurationField, ExpressionWrapper, F, Min, QuerySet, Sum
+from django.db.models import Count, DurationField, ExpressionWrapper, F, Min, QuerySet
 from django.db.models.functions import Now
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import render
-from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 from django.views.decorators.cache import never_cache
@@ -26,6 +26,7 @@ from django.views.decorators.http import require_GET
 from training.machine import write_refusal
 from webapp.chat.holder import holders
 from webapp.chat.models import Answer, AnswerState
+from webapp.common.compiled import rows_of
 from webapp.common.errors import DATABASE_AWAY
 from webapp.common.pools import ENDPOINT, TRAIN
 from webapp.common.work import Load, loads
@@ -44,29 +45,57 @@ POOLS = (TRAIN, ENDPOINT)
 
 def all_loads() -> list[Load]:
     """The load of every pool. Runs that wait for another run do not count: a place would not help them."""
-    runs = _counts_by_pool(Run.objects.filter(state__in=LEASED, imported=False), "lease_started_at")
-    at_work = [runs, _counts_by_pool(holders(*POOLS), "heard_at")]
-    answers = Answer.objects.filter(state=AnswerState.WAITING, token="")
-    waiting = [_counts_by_pool(can_start(*POOLS), "queued_at"), _counts_by_pool(answers, "created_at")]
+    at_work = [ages_by_pool(_runs_at_work_by_pool), ages_by_pool(_chats_by_pool)]
+    waiting = [ages_by_pool(startable_by_pool), ages_by_pool(_answers_by_pool)]
     return [*(_load_of(pool, at_work, waiting) for pool in POOLS), *loads()]
 
 
-Counted = dict[str, tuple[int, datetime | None]]
+Ages = dict[str, tuple[int, float | None]]
 
 
-def _counts_by_pool(rows: QuerySet[Any], since: str) -> Counted:
-    """How many rows of each pool there are, and the earliest time in a column."""
-    found = rows.order_by().values_list("pool").annotate(n=Count("pk"), first=Min(since))
-    return {pool: (count, first) for pool, count, first in found}
+def by_pool(rows: QuerySet[Any], since: Any) -> QuerySet[Any, Any]:
+    """The pool, the count and the age of the first of these rows, by the database's clock."""
+    return rows.order_by().values_list("pool").annotate(n=Count("pk"), age=Now() - Min(since))
 
 
-def _load_of(pool: str, at_work: list[Counted], waiting: list[Counted]) -> Load:
+def ages_by_pool(question: Callable[[], QuerySet[Any, Any]]) -> Ages:
+    """The count and the age in seconds of the first row of each pool, of a question ``by_pool``."""
+    return {pool: (count, seconds(age)) for pool, count, age in rows_of(question)}
+
+
+def seconds(age: timedelta | None) -> float | None:
+    """An age in seconds: the start of a row may be newer than the question by a moment."""
+    return None if age is None else max(0.0, age.total_seconds())
+
+
+def _runs_at_work_by_pool() -> QuerySet[Any, Any]:
+    return by_pool(Run.objects.filter(state__in=LEASED, imported=False), "lease_started_at")
+
+
+def _chats_by_pool() -> QuerySet[Any, Any]:
+    return by_pool(holders(*POOLS), "heard_at")
+
+
+def startable_by_pool() -> QuerySet[Any, Any]:
+    """Runs that only wait for a place."""
+    return by_pool(can_start(*POOLS), "queued_at")
+
+
+def _answers_by_pool() -> QuerySet[Any, Any]:
+    return by_pool(Answer.objects.filter(state=AnswerState.WAITING, token=""), "created_at")
+
+
+def _places(pool: str) -> QuerySet[Any, Any]:
+    return living(pool).order_by().values_list("places")
+
+
+def _load_of(pool: str, at_work: list[Ages], waiting: list[Ages]) -> Load:
     """The load of a pool. Places are those of living workers."""
-    places = living(pool).aggregate(n=Sum("places"))["n"] or 0
+    places = sum(places for (places,) in rows_of(_places, pool))
     busy = sum(each[pool][0] for each in at_work if pool in each)
     found = [each[pool] for each in waiting if pool in each]
-    waits = ((timezone.now() - since).total_seconds() for _count, since in found if since is not None)
-    return Load(pool, places, busy, sum(count for count, _since in found), max(waits, default=None))
+    waits = (age_s for _count, age_s in found if age_s is not None)
+    return Load(pool, places, busy, sum(count for count, _age in found), max(waits, default=None))
 
 
 # Is this installation well? For load balancers and monitors, which have no login: they show no name, no address,
