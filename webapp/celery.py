@@ -4,8 +4,13 @@
 from __future__ import annotations
 
 import os
+from contextlib import ExitStack
+from typing import Any
 
 from celery import Celery
+from celery.signals import before_task_publish, setup_logging, task_postrun, task_prerun
+
+from webapp.common.logs import about, log_about
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "webapp.settings")
 # Django's checks of the code would import every page into every worker; a test makes them.
@@ -16,3 +21,37 @@ app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks()
 app.autodiscover_tasks(["webapp.rewards.lab"], related_name="sets")  # below an app
 app.autodiscover_tasks(["webapp.common"], related_name="work")
+
+# --- Logs -----------------------------------------------------------------------------------------------------------
+# A message carries the id of the request that asked for it, and the lines of its task carry it too.
+
+ASKED_BY = "tiltyard_request_id"
+
+
+@setup_logging.connect
+def keep_logging(**_signal: Any) -> None:
+    """Leave the logging as the settings have it: Celery would add handlers with a format of its own."""
+
+
+@before_task_publish.connect
+def note_request(headers: dict[str, Any] | None = None, **_signal: Any) -> None:
+    """The header of a message that is sent while a request is answered."""
+    if headers is not None and (asked_by := log_about().get("request_id")):
+        headers[ASKED_BY] = asked_by
+
+
+@task_prerun.connect
+def begin_lines(task: Any = None, task_id: str = "", **_signal: Any) -> None:
+    """What the lines of a task carry. One that is run on the spot belongs to the request that runs it."""
+    asked_by = str(task.request.get(ASKED_BY) or "")
+    task.request.log_lines = lines = ExitStack()
+    here = {} if task.request.is_eager and not asked_by else {"request_id": asked_by[:64]}
+    lines.enter_context(about(task=task.name, task_id=task_id, **here))
+
+
+@task_postrun.connect
+def end_lines(task: Any = None, **_signal: Any) -> None:
+    """The next task of this process has lines of its own."""
+    lines = getattr(task.request, "log_lines", None)
+    if lines is not None:
+        lines.close()

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import sys
 import tomllib
@@ -28,6 +29,7 @@ from webapp.common.env import (
     sign_on_groups,
     sign_on_issuer,
 )
+from webapp.common.logs import FORMATS
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 DATA_DIR = Path(env_str("TILTYARD_DATA_DIR", str(BASE_DIR / ".tiltyard"))).resolve()
@@ -336,13 +338,24 @@ ENVIRONMENT_TOKEN = env_str("TILTYARD_ENV_TOKEN")
 CUSTOM_REWARDS = env_bool("TILTYARD_CUSTOM_REWARDS", False)
 
 # --- Logs -----------------------------------------------------------------------------------------------------------
+LOG_FORMAT = env_str("TILTYARD_LOG_FORMAT", "line")
+if LOG_FORMAT not in FORMATS:
+    raise ImproperlyConfigured(f"TILTYARD_LOG_FORMAT must be {' or '.join(FORMATS)}, not {LOG_FORMAT!r}.")
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
     "filters": {"redact": {"()": "webapp.common.logs.RedactFilter"}},
-    "formatters": {"line": {"()": "webapp.common.logs.LineFormatter"}},
+    "formatters": {
+        "line": {"()": "webapp.common.logs.LineFormatter"},
+        "json": {"()": "webapp.common.logs.JsonFormatter"},
+    },
     "handlers": {
-        "console": {"class": "logging.StreamHandler", "stream": sys.stderr, "filters": ["redact"], "formatter": "line"}
+        "console": {
+            "class": "logging.StreamHandler",
+            "stream": sys.stderr,
+            "filters": ["redact"],
+            "formatter": LOG_FORMAT,
+        }
     },
     "root": {"handlers": ["console"], "level": env_str("TILTYARD_LOG_LEVEL", "INFO")},
     "loggers": {
@@ -353,5 +366,7 @@ LOGGING = {
         "celery.app.trace": {"level": "WARNING"},
     },
 }
+if LOG_FORMAT == "json":
+    logging.captureWarnings(True)  # Python would print them as they are
 PRODUCT_NAME = _("Tiltyard")
 PRODUCT_VERSION = tomllib.loads((BASE_DIR / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]

@@ -264,7 +264,7 @@ def _answer_own_error(request: HttpRequest, exc: TiltyardError) -> HttpResponse:
 def _answer_unexpected(request: HttpRequest, exc: Exception) -> HttpResponse:
     if outage(exc):
         return server_error(request, exc)
-    logger.exception("api request failed", extra={"request_id": getattr(request, "request_id", "")})
+    logger.exception("api request failed")
     return failed(request, 500)
 
 

@@ -14,6 +14,7 @@ from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 
 from webapp.common.errors import TooMany, error_body, outage, server_error, too_many
+from webapp.common.logs import about
 from webapp.common.pages import PROBES_WINDOW_S
 from webapp.common.text import NUL_SHOWN, clean_text
 
@@ -45,16 +46,23 @@ class CleanAddressMiddleware:
         return self.get_response(request)
 
 
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
+
+
 class RequestIdMiddleware:
-    """Give each request an id that errors and logs carry."""
+    """Give each request an id that the answer, errors and all log lines carry, also those of the tasks that it asks
+    for. The id of a proxy or a client (``X-Request-ID``) is kept if it is plain."""
 
     def __init__(self, get_response: GetResponse) -> None:
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
-        request.request_id = uuid.uuid4().hex[:12]  # type: ignore[attr-defined]
-        response = self.get_response(request)
-        response["X-Request-Id"] = request.request_id  # type: ignore[attr-defined]
+        sent = request.headers.get("X-Request-ID", "")
+        request_id = sent if _REQUEST_ID.fullmatch(sent) else uuid.uuid4().hex[:12]
+        request.request_id = request_id  # type: ignore[attr-defined]
+        with about(request_id=request_id):
+            response = self.get_response(request)
+        response["X-Request-Id"] = request_id
         return response
 
 
@@ -112,7 +120,7 @@ class ErrorShapeMiddleware:
             return JsonResponse(error_body(request, "forbidden", str(exc)), status=403)
         if outage(exc):
             return server_error(request, exc)
-        logger.exception("api request failed", extra={"request_id": getattr(request, "request_id", "")})
+        logger.exception("api request failed")
         return JsonResponse(error_body(request, "internal"), status=500)
 
 

@@ -35,6 +35,7 @@ from training.errors import Boundary, BudgetSpent, ErrorInfo, TiltyardError
 from training.machine import disk_fault
 from training.sessions import LAST_WORDS_S, stop_grace
 from webapp.common.errors import DATABASE_AWAY
+from webapp.common.logs import about
 from webapp.common.pools import TRAIN, device_env
 from webapp.common.storage import attempt_dir
 from webapp.common.workers.beating import folder_problem
@@ -142,8 +143,12 @@ def supervise(run_id: UUID, pool: str = TRAIN) -> None:
         return
     lease = _claim_next(run_id, pool)
     if lease is not None:
-        Supervisor(lease).run()
-        nudge_next(pool)
+        # Another run than the message's may be first in line, which this request did not ask for.
+        asked_by = {} if lease.run_id == run_id else {"request_id": ""}
+        with about(run_id=lease.run_id, attempt=lease.attempt, **asked_by):
+            Supervisor(lease).run()
+        with about(request_id=""):
+            nudge_next(pool)
 
 
 def _claim_next(run_id: UUID, pool: str) -> Lease | None:
@@ -212,18 +217,18 @@ class Supervisor:
         self._endpoint: tuple[UUID, str] = (lease.run_id, "")
         self._over: BudgetSpent | None = None
         self._grace_s = float(settings.STOP_GRACE_S)
-        self._log = logging.LoggerAdapter(logger, {"run_id": lease.run_id, "attempt": lease.attempt})
 
     def run(self) -> None:
         """Run the attempt to its end; no trainer is ever left running."""
         self.beater.start()
+        logger.info("attempt began", extra={"action": "attempt_begin"})
         try:
             error = self._attempt()
             self._retry_outages(lambda: self._conclude(error))
         except LeaseLost:
-            self._log.warning("lease lost; leaving", extra={"action": "fenced"})
+            logger.warning("lease lost; leaving", extra={"action": "fenced"})
         except Exception as exc:  # the boundary of the attempt: name it, and let the crash-loop rule decide
-            self._log.exception("supervisor failed", extra={"action": "supervise"})
+            logger.exception("supervisor failed", extra={"action": "supervise"})
             self._end_trainer()
             self._conclude_after_fault(exc)
         finally:
@@ -365,7 +370,7 @@ class Supervisor:
 
     def _conclude(self, error: ErrorInfo | None) -> None:
         run = attempt_end(self.lease, error)
-        self._log.info("attempt ended", extra={"action": "attempt_end", "state": run.state})
+        logger.info("attempt ended", extra={"action": "attempt_end", "state": run.state})
 
     def _conclude_after_fault(self, exc: Exception) -> None:
         fault = ErrorInfo(
@@ -377,7 +382,7 @@ class Supervisor:
         try:
             self._retry_outages(lambda: self._conclude(fault))
         except LeaseLost:
-            self._log.warning("lease lost after a fault", extra={"action": "fenced"})
+            logger.warning("lease lost after a fault", extra={"action": "fenced"})
 
     def _end_trainer(self) -> None:
         if self.trainer is not None:
@@ -396,7 +401,7 @@ class Supervisor:
                 connection.close()
                 if pause == RETRY_S:
                     what = {"action": "wait", "error": repr(exc)[:200]}
-                    self._log.warning("database away; training continues", extra=what)
+                    logger.warning("database away; training continues", extra=what)
             if self.beater.lost.wait(pause * random.uniform(0.5, 1)):  # noqa: S311 (jitter)
                 raise LeaseLost("The lease was not renewed.")
             if self.trainer is not None:

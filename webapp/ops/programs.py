@@ -69,6 +69,8 @@ WEB_HUNG_S = 120
 FEW_ARENAS = {"MALLOC_ARENA_MAX": "2"}
 """glibc gives each thread memory of its own (an arena) and keeps in it the most that the thread ever needed."""
 CONTAINER_PORT = 8000
+UVICORN_JSON = Path(__file__).with_name("uvicorn-json.json")
+"""The web server's own lines as JSON: it logs before it has read our settings."""
 ENV = shutil.which("env") or "/usr/bin/env"
 STOP_WAIT_S = 25
 RUNNERS = ("worker-train", "worker-endpoint")  # the workers that have runs
@@ -179,6 +181,7 @@ def web_program(host: str, port: int, *, behind_proxy: bool) -> Program:
         "--lifespan",
         "off",
         "--no-access-log",
+        *(["--log-config", str(UVICORN_JSON)] if settings.LOG_FORMAT == "json" else []),
         "--no-server-header",
         "--proxy-headers" if behind_proxy else "--no-proxy-headers",
         # Without it uvicorn trusts every client on loopback, and those of our parent's FORWARDED_ALLOW_IPS.
@@ -214,8 +217,10 @@ def celery_programs(ready: Path, devices: Sequence[str]) -> list[Program]:
     A worker's runs see its device alone, those of endpoints none. Only a worker's head is signalled: its children would
     die in the middle of a task.
     """
-    celery = [sys.executable, "-m", "celery", "-A", "webapp"]
-    worker = [*celery, "worker", "--without-gossip", "--without-mingle", "--pool", "prefork", "--loglevel", "INFO"]
+    # The banner that it leaves out is no line of a log.
+    quiet = ["--quiet"] if settings.LOG_FORMAT == "json" else []
+    celery = [sys.executable, "-m", "celery", *quiet, "-A", "webapp"]
+    worker = [*celery, "worker", "--without-gossip", "--without-mingle", "--pool", "prefork"]
     train = [*worker, "-Q", "train", "-c", "1", "-n"]
     programs: list[tuple[str, list[str], dict[str, str]]] = [("worker-train", [*train, "train@%h"], {})]
     if len(devices) > 1:

@@ -83,7 +83,8 @@ def audit(
         address=headers.get("REMOTE_ADDR", "")[:45],
         agent=clean_text(headers.get("HTTP_USER_AGENT", "")[:200]),
     )
-    logger.info("audit", extra={"action": action, "user_id": str(user.pk), "subject": entry.subject[:64]})
+    what = {"object_kind": entry.object_kind, "object_id": entry.object_id, "subject": entry.subject[:64]}
+    logger.info("audit", extra={"action": action, "user_id": str(user.pk), **what})
     return entry
 
 
