@@ -44,6 +44,7 @@ NAMES = (
     "ingest",
     "pages",
     "run_page",
+    "waiting",
 )
 # Up to an hour and a half, or 12 GB of disk: only by name.
 LONG = ("chaos", "database", "demos", "depth", "indexes", "memory", "soak")

@@ -53,9 +53,8 @@ from webapp.engine.attempts import new_owner
 from webapp.engine.sampler import has_room
 from webapp.engine.supervisor import closing
 from webapp.engine.trainer import oom_kills, trainer_env
-from webapp.runs.models import Run
 from webapp.runs.nudge import nudge
-from webapp.runs.records.queue import can_start
+from webapp.runs.records.order import can_start
 
 # --- Hints ----------------------------------------------------------------------------------------------------------
 # Asking for a worker that answers chats.
@@ -284,7 +283,7 @@ class Desk:
             return
         if closing():
             self._give_way(CLOSING)
-        elif waiting_run(self.pool) is not None:
+        elif run_waits(self.pool):
             self._give_way(GAVE_WAY)
 
     def _give_way(self, why: ErrorInfo) -> None:
@@ -515,9 +514,9 @@ CLOSING = ErrorInfo(code="chat_cut", boundary=Boundary.LEASE, message="The worke
 GAVE_WAY = ErrorInfo(code="chat_gave_way", boundary=Boundary.LEASE, message="A run needed the worker.")
 
 
-def waiting_run(pool: str) -> Run | None:
-    """The first run that only waits for a place of this pool."""
-    return can_start(pool).filter(queued_at__lt=Now() - QUEUED_FOR).first()
+def run_waits(pool: str) -> bool:
+    """Whether a run only waits for a place of this pool."""
+    return can_start(pool).filter(queued_at__lt=Now() - QUEUED_FOR).exists()
 
 
 # --- Upkeep ---------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from uuid import UUID
 from django.db.models import QuerySet
 from django.utils.timezone import now
 
-from webapp.chat.holder import NO_ROOM, holders, waiting_run
+from webapp.chat.holder import NO_ROOM, holders, run_waits
 from webapp.chat.models import Answer, AnswerState, Chat, Turn
 from webapp.common.answers import Extended
 from webapp.people.teams.models import Project
@@ -65,8 +65,8 @@ def _wait_reason(chat: Chat, pool: str, queue: Queue) -> dict[str, Any]:
         return {"why": "no_worker"}
     if found.full and (first := found.next_free) is not None and first.run is not None:
         return _wait_for_run(chat, first.run)
-    if (queued := waiting_run(pool)) is not None and queued.pk in queue.runs:
-        return _wait_for_run(chat, queue.runs[queued.pk])
+    if run_waits(pool) and (queued := next((run for run in found.in_order if run.queued), None)) is not None:
+        return _wait_for_run(chat, queued)
     return {"why": "busy" if holders(pool).exists() else "starting"}
 
 

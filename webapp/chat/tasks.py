@@ -6,7 +6,7 @@ import logging
 
 from celery import shared_task
 
-from webapp.chat.holder import HINT, Desk, waiting_run
+from webapp.chat.holder import HINT, Desk, run_waits
 from webapp.chat.models import Answer, AnswerState
 from webapp.common.pools import TRAIN
 from webapp.common.workers.beating import folder_problem
@@ -23,6 +23,6 @@ def hold(pool: str = TRAIN) -> None:
         return
     if closing():
         return
-    if waiting_run(pool) is None and Answer.objects.filter(pool=pool, state=AnswerState.WAITING, token="").exists():
+    if not run_waits(pool) and Answer.objects.filter(pool=pool, state=AnswerState.WAITING, token="").exists():
         Desk(pool).run()
     nudge_next(pool)

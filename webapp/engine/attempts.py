@@ -22,7 +22,7 @@ from webapp.common.workers.beating import worker_name
 from webapp.engine.history import Lease, LeaseLost, dependency_error, event_add, run_transition
 from webapp.engine.projection import rollouts_close
 from webapp.runs.models import Attempt, Run
-from webapp.runs.records.queue import can_start, silent_after
+from webapp.runs.records.order import first_of
 from webapp.runs.registry.models import Checkpoint, ModelKind, RegisteredModel
 from webapp.runs.states import LEASED, TERMINAL, RunState
 
@@ -45,18 +45,15 @@ def new_owner(role: str = "") -> str:
 
 
 def first_in_line(run_id: UUID, pool: str) -> UUID | None:
-    """The run to claim on a message about ``run_id``: of all of this pool that can start, the one queued first.
+    """The run to claim on a message about ``run_id``: the first of all of this pool that can start.
 
-    A run keeps its place when it loses its worker. While one of the pool that was queued before has a worker that
-    misses its beats, nothing is claimed (``None``): within a time to live it either beats again or waits here too, and
-    goes first.
+    A run keeps its place when it loses its worker. While the first one has a worker that misses its beats, nothing is
+    claimed (``None``): within a time to live it either beats again or waits here too, and goes first.
     """
-    first = can_start(pool).values_list("pk", "queued_at").first()
+    first = first_of(pool)
     if first is None:  # ``claim`` fails this run if its predecessor failed
         return Run.objects.filter(pk=run_id, pool=pool).values_list("pk", flat=True).first()
-    older = Run.objects.filter(state__in=LEASED, pool=pool, imported=False, queued_at__lt=first[1])
-    lost = older.annotate(heard_at=Coalesce("lease_beat_at", "lease_started_at"))
-    return None if lost.filter(heard_at__lt=Now() - Value(silent_after())).exists() else first[0]
+    return None if first.silent else first.pk
 
 
 def claim(run_id: UUID) -> Lease | None:

@@ -59,7 +59,7 @@ from webapp.engine.trainer import OUTPUT_NAME, Trainer, kill_orphan, output_tail
 from webapp.environments.tokens import trainer_access
 from webapp.people.teams.services import hub_env
 from webapp.runs.models import Attempt, Run
-from webapp.runs.records.queue import beat_every_s
+from webapp.runs.records.order import beat_every_s
 from webapp.runs.states import RunState
 
 # --- Output ---------------------------------------------------------------------------------------------------------

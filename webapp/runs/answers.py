@@ -55,6 +55,7 @@ class RunView(Answer):
     kind: str = Field(description="grpo, rloo, ppo, dpo, sft, sample or evaluate")
     state: str
     pool: str = Field(description="whose places it takes: train (a device) or endpoint (it only asks one)")
+    priority: str = Field(description="its class in the queue: high, normal or low")
     phase: str
     step: int
     total_steps: int
@@ -150,6 +151,10 @@ class Queue(QueueWords):
     why: str = Field(
         description="busy, starting, no_worker, worker_problem, worker_lost, after, after_stopped, after_paused or "
         "after_draft"
+    )
+    rule: str = Field(
+        description="by what the first of the runs ahead goes first: priority, overdue, project_devices, "
+        "project_minutes, person_devices, person_minutes, queued_at, created_at or pk; empty: by nothing yet"
     )
     seconds: float | None = Field(description="until a worker is expected to take it; null: not known")
     low: float | None = Field(description="the same where steps are as quick as measured")

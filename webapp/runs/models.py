@@ -18,7 +18,7 @@ from training.config import DEFAULT_KIND, Method, Reference, method_of
 from webapp.common.ids import Present, UuidModel, name_validator
 from webapp.common.pools import TRAIN
 from webapp.people.teams.models import Project
-from webapp.runs.states import AT_WORK, LEASED, RunState
+from webapp.runs.states import AT_WORK, LEASED, Priority, RunState
 
 CHECKING = "checking"
 """The phase of a draft whose launch check is at work."""
@@ -50,6 +50,13 @@ class Run(UuidModel):
         default=TRAIN,
         db_default=TRAIN,
         help_text="whose places it takes, as its launch found: a device's, or one of those that ask endpoints",
+    )
+    priority = models.CharField(
+        max_length=6,
+        choices=Priority.choices,
+        default=Priority.NORMAL,
+        db_default=Priority.NORMAL,
+        help_text="its class in the queue",
     )
     phase = models.CharField(max_length=12, blank=True)
     step = models.PositiveIntegerField(default=0)
@@ -261,6 +268,7 @@ class Attempt(models.Model):
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["run", "number"], name="attempt_once")]
+        indexes = [models.Index(fields=["ended_at"], name="attempt_ended")]  # those of the last day
         ordering = ["number"]
 
     def __str__(self) -> str:

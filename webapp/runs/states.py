@@ -27,6 +27,14 @@ class RunState(models.TextChoices):
     CANCELLED = "cancelled", _("cancelled")
 
 
+class Priority(models.TextChoices):
+    """The class of a waiting run: every run of a higher one goes first."""
+
+    HIGH = "high", _("high")
+    NORMAL = "normal", _("normal")
+    LOW = "low", _("low")
+
+
 S = RunState
 TRANSITIONS: dict[RunState, frozenset[RunState]] = {
     S.DRAFT: frozenset({S.QUEUED, S.CANCELLED}),

@@ -37,7 +37,7 @@ from webapp.engine.services import fault_text
 from webapp.people.teams.access import projects_of
 from webapp.people.teams.models import User
 from webapp.runs.models import Run
-from webapp.runs.records.queue import can_start
+from webapp.runs.records.order import can_start
 from webapp.runs.states import LEASED
 
 POOLS = (TRAIN, ENDPOINT)

@@ -10,7 +10,7 @@ import pytest
 from django.utils import timezone
 
 from training.chat.wire import Stop
-from webapp.chat.holder import NO_ROOM, Child, Desk, look, waiting_run
+from webapp.chat.holder import NO_ROOM, Child, Desk, look, run_waits
 from webapp.chat.models import Answer, AnswerState, Chat, Holder
 from webapp.chat.selectors import waits
 from webapp.chat.services import answer_again, chat_delete, chat_save, chat_stop, turn_send
@@ -101,10 +101,10 @@ def test_a_run_that_waits_goes_first(make_chat: Maker, make_run: Any, monkeypatc
     follower = make_run(state=RunState.QUEUED, after=before)
     old = timezone.now() - timedelta(seconds=5)
     Run.objects.filter(pk=follower.pk).update(queued_at=old)
-    assert waiting_run(TRAIN) is None, "it waits for another run, not for a device"
+    assert not run_waits(TRAIN), "it waits for another run, not for a device"
     run = make_run(state=RunState.QUEUED)
     Run.objects.filter(pk=run.pk).update(queued_at=old)
-    assert waiting_run(TRAIN) == run
+    assert run_waits(TRAIN)
     nudged: list[str] = []
     monkeypatch.setattr("webapp.chat.tasks.nudge_next", nudged.append)
     hold()

@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from webapp.engine import attempts as leases
 from webapp.runs.models import Attempt, Run, RunEvent
-from webapp.runs.records.queue import beat_every_s
+from webapp.runs.records.order import beat_every_s
 
 pytestmark = pytest.mark.django_db
 SECOND = timedelta(seconds=1)

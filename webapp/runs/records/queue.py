@@ -1,10 +1,10 @@
-"""The queue of runs: in which order workers take them, which run holds which worker, and when the next one starts.
+"""The queue of runs: who is ahead of whom, which run holds which worker, and when the next one starts.
 
-Workers take runs in the order of ``can_start``, as places of their pool become free. ``read_queue`` reads all runs that
-wait or hold a place, and all workers, in one query each. It then does what workers will do: each place goes, when its
-run ends, to the first run in line whose predecessor has ended by then. Three such courses (as measured, as quick and as
-slow as the measured steps) give the expected start and its range. A run of unknown length ends never in the first and
-the last of them, and at once in the quick one.
+``order.py`` decides which run goes first. ``read_queue`` reads all runs that wait or hold a place, all workers and the
+device time of the last day, in one query each. It then does what workers will do: each place goes, when its run ends,
+to the run that is first by then. Three such courses (as measured, as quick and as slow as the measured steps) give the
+expected start and its range. A run of unknown length ends never in the first and the last of them, and at once in the
+quick one.
 """
 
 from __future__ import annotations
@@ -13,44 +13,28 @@ import heapq
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
 from functools import cached_property
+from itertools import count
 from statistics import fmean, quantiles
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from django.conf import settings
 from django.contrib.postgres.expressions import ArraySubquery
 from django.contrib.postgres.fields import ArrayField
-from django.db.models import Case, FloatField, OuterRef, Q, QuerySet, Value, When
+from django.db.models import Case, FloatField, OuterRef, Value, When
 from django.db.models.fields.json import KeyTextTransform, KeyTransform
 from django.db.models.functions import Coalesce, Now
 
+from webapp.common.pools import ENDPOINT, TRAIN
 from webapp.common.workers.models import GONE_AFTER, Worker
 from webapp.runs.metrics.models import MetricPoint
 from webapp.runs.models import Run
+from webapp.runs.records.order import InLine, Line, Rank, Shares, used_seconds
 from webapp.runs.records.selectors import STEP_TIME
 from webapp.runs.states import LEASED, RunState
 
-MISSED_BEATS = 2.5  # a worker that is silent for longer may be lost: its run, queued earlier, would go first
 STEPS_MEASURED = 20
 ENDING = frozenset({RunState.STOPPING, RunState.PAUSING})
-
-
-def beat_every_s() -> float:
-    """Seconds between beats of a lease: four fit into its time to live."""
-    return float(min(settings.LEASE_BEAT_S, settings.LEASE_TTL_S / 4))
-
-
-def can_start(*pools: str) -> QuerySet[Run]:
-    """Queued runs that only wait for a place of these pools, in the order in which workers take them."""
-    free = Q(after=None) | Q(after__state=RunState.SUCCEEDED)
-    return Run.objects.filter(free, state=RunState.QUEUED, pool__in=pools).order_by("queued_at", "created_at", "pk")
-
-
-def silent_after() -> timedelta:
-    """How long a worker may miss its beats before its run may be lost."""
-    return timedelta(seconds=MISSED_BEATS * beat_every_s())
 
 
 # --- Read -----------------------------------------------------------------------------------------------------------
@@ -65,24 +49,19 @@ class Span(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Waiting:
+class Waiting(InLine):
     """A run that waits or that a worker has, as the queue needs it. ``measured`` are the seconds of its last steps."""
 
-    pk: UUID
     name: str
-    project_id: UUID
+    project__name: str
     project__slug: str
-    state: str
+    created_by__username: str | None
     pool: str
-    queued_at: datetime | None
-    created_at: datetime
     step: int
     total_steps: int
     step_seconds: float | None
     held: dict[str, Any] | None
     lease_worker: str
-    heard_at: datetime | None
-    read_at: datetime
     after_id: UUID | None
     after__name: str | None
     after__state: str | None
@@ -91,24 +70,9 @@ class Waiting:
     measured: list[float]
 
     @property
-    def queued(self) -> bool:
-        """Whether it waits in the queue."""
-        return self.state == RunState.QUEUED
-
-    @property
-    def silent(self) -> bool:
-        """Whether a worker has it and misses its beats."""
-        return not self.queued and self.heard_at is not None and self.read_at - self.heard_at > silent_after()
-
-    @property
     def blocked(self) -> bool:
         """Whether it waits for another run to succeed."""
         return self.after_id is not None and self.after__state != RunState.SUCCEEDED
-
-    @property
-    def order(self) -> tuple[bool, datetime | None, datetime, UUID]:
-        """Its place in the order of ``can_start``."""
-        return (self.queued_at is None, self.queued_at, self.created_at, self.pk)
 
     @property
     def steps_left(self) -> int:
@@ -174,6 +138,10 @@ def _runs_waiting() -> list[Waiting]:
     return [Waiting(**row) for row in made.values(*_COLUMNS, *_MADE)]
 
 
+Used = tuple[str, UUID, UUID | None, float]
+"""Pool, project, person and their device-seconds of the last day."""
+
+
 class Place(NamedTuple):
     """A place of a worker, and the run that has it; ``None`` where it is free."""
 
@@ -184,30 +152,57 @@ class Place(NamedTuple):
 # --- Order ----------------------------------------------------------------------------------------------------------
 
 
-def _starts(
-    waiting: Sequence[Waiting], free: Iterable[float], ended: Mapping[UUID, float], length: Callable[[Waiting], float]
-) -> dict[UUID, float]:
-    """When each run is taken, in that order. ``free`` is when each place is free, ``ended`` when each run at work
-    ends. A run whose predecessor ends in no course is not in it."""
-    places, line, found = list(free), list(waiting), dict[UUID, float]()
-    done: dict[UUID | None, float] = dict(ended.items())
+class _Course:
+    """One way in which the places of a pool are taken. ``length`` gives the seconds that a run keeps its place.
 
-    def _end(run: Waiting) -> float:
-        return done.get(run.after_id, math.nan)  # which is neither before nor after anything
+    ``free`` are the places with the time at which each is free, and the run that has it until then.
+    """
 
-    heapq.heapify(places)
-    while places and line:
-        at = heapq.heappop(places)
-        first = next((n for n, each in enumerate(line) if not each.blocked or _end(each) <= at), None)
-        if first is not None:
-            run = line.pop(first)
-            found[run.pk], done[run.pk] = at, at + length(run)
-            heapq.heappush(places, done[run.pk])
-            continue
-        later = [end for each in line if (end := _end(each)) > at]
-        if later:  # the place stays free until one of their predecessors has ended
-            heapq.heappush(places, min(later))
-    return found
+    def __init__(
+        self,
+        free: Iterable[tuple[float, Waiting | None]],
+        waiting: Iterable[Waiting],
+        ended: Mapping[UUID, float],
+        shares: Shares,
+        length: Callable[[Waiting], float],
+    ) -> None:
+        self._numbers, self._length = count(), length
+        self._places = [(at, next(self._numbers), run) for at, run in free]
+        self._later: list[tuple[float, int, Waiting]] = []  # that may be taken once their predecessors have ended
+        self._followers: dict[UUID | None, list[Waiting]] = {}  # whose predecessors have not begun
+        waiting = list(waiting)
+        self._line = Line((run for run in waiting if not run.blocked), shares)
+        for run in waiting:
+            if run.blocked:
+                self._followers.setdefault(run.after_id, []).append(run)
+        for pk, at in ended.items():
+            self._release(pk, at)
+        heapq.heapify(self._places)
+
+    def _release(self, pk: UUID, at: float) -> None:
+        for run in self._followers.pop(pk, []):
+            heapq.heappush(self._later, (at, next(self._numbers), run))
+
+    def starts(self) -> dict[UUID, float]:
+        """When each run is taken, in that order. A run whose predecessor never ends is not in it."""
+        found, clock = dict[UUID, float](), 0.0
+        while self._places:
+            at, _number, had = heapq.heappop(self._places)
+            clock = at if math.isfinite(at) else clock  # shares do not change after the last end that is known
+            if had is not None and math.isfinite(at):
+                self._line.give_back(had, at)
+            while self._later and self._later[0][0] <= at:
+                self._line.add(heapq.heappop(self._later)[2])
+            run = self._line.first(clock)
+            if run is not None:
+                self._line.take(run)
+                found[run.pk] = at
+                end = at + self._length(run)
+                self._release(run.pk, end)
+                heapq.heappush(self._places, (end, next(self._numbers), run))
+            elif self._later:  # the place stays free until one of their predecessors has ended
+                heapq.heappush(self._places, (self._later[0][0], next(self._numbers), None))
+        return found
 
 
 def _expected(run: Waiting) -> float:
@@ -229,7 +224,8 @@ class Queued:
     ``place`` counts from 1, the run that is taken next; ``None`` for one that waits for another run. ``start`` is when
     a worker is expected to take it (``None``: not known). ``unknown`` is the first run before it whose length is not
     known: where another place is free earlier, the start is only a bound.
-    ``lost`` is a run that was queued earlier and whose worker misses its beats: nothing is taken before it is decided.
+    ``lost`` is a run that goes before it and whose worker misses its beats: nothing is taken before it is decided.
+    ``next`` is the first of the runs before it, and ``rule`` the field of ``Rank`` by which that one goes first.
     """
 
     run: Waiting
@@ -239,6 +235,8 @@ class Queued:
     pool: Pool
     unknown: Waiting | None = None
     lost: Waiting | None = None
+    next: Waiting | None = None
+    rule: str = ""
 
     @property
     def ahead(self) -> int | None:
@@ -261,7 +259,7 @@ WAITS_FOR = {
 class Pool:
     """The places of one pool, and its line."""
 
-    def __init__(self, name: str, runs: Sequence[Waiting], workers: Sequence[Worker]) -> None:
+    def __init__(self, name: str, runs: Sequence[Waiting], workers: Sequence[Worker], used: Sequence[Used]) -> None:
         serving = [worker for worker in workers if name in worker.queues]
         living = [worker for worker in serving if not worker.problem]
         self.name = name
@@ -269,10 +267,9 @@ class Pool:
         self.gpu = any(worker.device.startswith("GPU") for worker in living)
         at_work = [run for run in runs if not run.queued and not run.silent]
         self.ended = {run.pk: run for run in at_work}
-        self.line = sorted(
-            (run for run in runs if run.pool == name and (run.queued or run.silent)), key=lambda run: run.order
-        )
-        self.lost = [run for run in self.line if run.silent]
+        self.line = [run for run in runs if run.pool == name and (run.queued or run.silent)]
+        self._used = [row[1:] for row in used if row[0] == name]
+        self._at_work = [run for run in at_work if run.pool == name]
         self.places = [place for worker in living for place in _places_of(worker, at_work)]
 
     @property
@@ -290,10 +287,16 @@ class Pool:
         """The place that is expected to be free first, of those that runs have."""
         return min(self.taken, key=lambda place: _expected(place.run) if place.run else 0.0, default=None)
 
+    @property
+    def shares(self) -> Shares:
+        """The devices and the device time of projects and people as they are now."""
+        return Shares(self._used, self._at_work)
+
     def _course(self, length: Callable[[Waiting], float]) -> dict[UUID, float]:
-        free = [length(place.run) if place.run else 0.0 for place in self.places]
+        free = [(length(place.run) if place.run else 0.0, place.run) for place in self.places]
         ended = {pk: length(run) for pk, run in self.ended.items()}
-        return _starts(self.line, free or [math.inf], ended, length)  # without workers: the order alone
+        # Without workers: the order alone.
+        return _Course(free or [(math.inf, None)], self.line, ended, self.shares, length).starts()
 
     @cached_property
     def courses(self) -> tuple[dict[UUID, float], dict[UUID, float], dict[UUID, float]]:
@@ -313,8 +316,10 @@ class Pool:
             if math.isfinite(expected) and self.places
             else None
         )
-        lost = next((each for each in self.lost if each.order < run.order), None)
+        before = self.before(run)
+        lost = next((each for each in before if each.silent), None)
         place = None if run.blocked else self.order.get(run.pk, len(self.order)) + 1
+        first = before[0] if before and place is not None else None
         return Queued(
             run=run,
             why=self._why(run, expected, lost),
@@ -323,7 +328,17 @@ class Pool:
             pool=self,
             unknown=self._unknown(run),
             lost=lost,
+            next=first,
+            rule=self._rule(first, run) if first is not None else "",
         )
+
+    def _rule(self, first: Waiting, run: Waiting) -> str:
+        """The field of ``Rank`` in which one run comes before another one now; empty where it does so only later."""
+        shares = self.shares
+        one, other = shares.rank(first), shares.rank(run)
+        if one > other:
+            return ""
+        return next(name for name in Rank._fields if getattr(one, name) != getattr(other, name))
 
     def _why(self, run: Waiting, expected: float, lost: Waiting | None) -> str:
         if run.blocked:
@@ -337,10 +352,11 @@ class Pool:
 
     def before(self, run: Waiting) -> list[Waiting]:
         """The runs that are taken before this one, in that order."""
-        return self._taken_in_order[: self.order.get(run.pk, len(self.order))]
+        return self.in_order[: self.order.get(run.pk, len(self.order))]
 
     @cached_property
-    def _taken_in_order(self) -> list[Waiting]:
+    def in_order(self) -> list[Waiting]:
+        """The runs of the line that are taken, in that order."""
         known = {each.pk: each for each in self.line}
         return [known[pk] for pk in self.order]
 
@@ -359,15 +375,15 @@ def _places_of(worker: Worker, at_work: Iterable[Waiting]) -> list[Place]:
 class Queue:
     """All queues as they are now."""
 
-    def __init__(self, runs: Sequence[Waiting], workers: Sequence[Worker]) -> None:
+    def __init__(self, runs: Sequence[Waiting], workers: Sequence[Worker], used: Sequence[Used]) -> None:
         self.runs = {run.pk: run for run in runs}
-        self._workers = workers
+        self._workers, self._used = workers, used
         self._pools: dict[str, Pool] = {}
 
     def pool(self, name: str) -> Pool:
         """The queue of one pool."""
         if name not in self._pools:
-            self._pools[name] = Pool(name, list(self.runs.values()), self._workers)
+            self._pools[name] = Pool(name, list(self.runs.values()), self._workers, self._used)
         return self._pools[name]
 
     def queued(self, run_id: UUID) -> Queued | None:
@@ -377,6 +393,6 @@ class Queue:
 
 
 def read_queue() -> Queue:
-    """The queues of all pools, in two queries."""
+    """The queues of all pools, in three queries."""
     alive = Worker.objects.filter(beat_at__gt=Now() - GONE_AFTER).order_by("name")
-    return Queue(_runs_waiting(), list(alive))
+    return Queue(_runs_waiting(), list(alive), used_seconds(TRAIN, ENDPOINT))

@@ -14,8 +14,10 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
+from webapp.common.pools import ENDPOINT
 from webapp.common.ui import coarse
 from webapp.runs.records.queue import Place, Queued, Span, Waiting
+from webapp.runs.states import Priority
 
 SHOWN = 3
 Line = dict[str, str]
@@ -32,6 +34,7 @@ def queue_answer(found: Queued | None, sees: Collection[UUID]) -> dict[str, Any]
         "place": found.place,
         "ahead": found.ahead,
         "why": found.why,
+        "rule": found.rule,
         "seconds": start.seconds if start is not None else None,
         "low": start.low if start is not None else None,
         "high": start.high if start is not None else None,
@@ -150,8 +153,8 @@ def _name_of(run: Waiting, sees: Collection[UUID]) -> str:
 def queue_lines(found: Queued, sees: Collection[UUID]) -> list[Line]:
     """What there is to know besides: what to do, which run has each worker, and which runs are ahead."""
     lines = [*_start_lines(found), *_trouble_lines(found, sees), *_holder_lines(found, sees)]
-    if found.ahead:
-        lines.append(_line(_ahead_text(found, sees)))
+    if found.next is not None:
+        lines += [_line(text) for text in (_rule_text(found, found.next, sees), _ahead_text(found, sees)) if text]
     return lines
 
 
@@ -226,6 +229,52 @@ def _basis(run: Waiting) -> str:
 
 def _seconds(value: float) -> str:
     return _("%(n)s s") % {"n": f"{value:.3g}"} if value < 60 else coarse(value)
+
+
+def _rule_text(found: Queued, first: Waiting, sees: Collection[UUID]) -> str:
+    """By what the first of the runs ahead goes first; empty where it does so only later."""
+    run, shares, unit = found.run, found.pool.shares, _places if found.pool.name == ENDPOINT else _devices
+    one, other = shares.rank(first), shares.rank(run)
+    named = {"run": _name_of(first, sees), "project": _project_of(first, sees), "own": _project_of(run, sees)}
+    named |= {"person": _person_of(first, sees), "mine": _person_of(run, sees)}
+    devices, spent = _("%(a)s has %(n)s in use, %(b)s %(m)s."), _("%(a)s used %(n)s in the last 24 h, %(b)s %(m)s.")
+    projects, people = {"a": named["project"], "b": named["own"]}, {"a": named["person"], "b": named["mine"]}
+    sentences = {
+        "priority": _("the priority of %(run)s is %(high)s, that of this run %(low)s.")
+        % {**named, "high": Priority(first.priority).label, "low": Priority(run.priority).label},
+        "overdue": _("%(run)s has waited for over 24 h.") % named,
+        "project_devices": devices % {**projects, "n": unit(one.project_devices), "m": other.project_devices},
+        "project_minutes": spent % {**projects, "n": _time(one.project_minutes), "m": _time(other.project_minutes)},
+        "person_devices": devices % {**people, "n": unit(one.person_devices), "m": other.person_devices},
+        "person_minutes": spent % {**people, "n": _time(one.person_minutes), "m": _time(other.person_minutes)},
+    }
+    if not found.rule:
+        return ""
+    ahead = found.ahead or 0
+    text = ngettext("Waits behind %(n)d run: %(why)s", "Waits behind %(n)d runs: %(why)s", ahead)
+    return text % {"n": ahead, "why": sentences.get(found.rule, _("%(run)s was queued earlier.") % named)}
+
+
+def _devices(count: int) -> str:
+    return ngettext("%(n)d device", "%(n)d devices", count) % {"n": count}
+
+
+def _places(count: int) -> str:
+    return ngettext("%(n)d place", "%(n)d places", count) % {"n": count}
+
+
+def _time(minutes: int) -> str:
+    return coarse(minutes * 60) if minutes else _("under 1 min")
+
+
+def _project_of(run: Waiting, sees: Collection[UUID]) -> str:
+    return _("project %(name)s") % {"name": run.project__name} if run.project_id in sees else _("another project")
+
+
+def _person_of(run: Waiting, sees: Collection[UUID]) -> str:
+    if run.project_id not in sees:
+        return _("a person of another project")
+    return run.created_by__username or _("a person whose account is gone")
 
 
 def _ahead_text(found: Queued, sees: Collection[UUID]) -> str:
