@@ -2,7 +2,8 @@
 
 Starts a PostgreSQL of its own, writes runs that wait, runs at work and the attempts of a year, and times what a worker
 does to find the run that is first (``claim``), what a page does to know the places of all (``read``, and ``foresee``
-with the courses of three paces), and for comparison the row that was queued first, in no order of shares (``oldest``).
+with the order in which they are taken), and for comparison the row that was queued first, whatever the shares
+(``oldest``).
 Prints JSON: the median and the 95th percentile of the milliseconds of each, what of it is processor time of Python and
 of PostgreSQL, and its queries.
 ``--waiting 1000`` writes fewer, ``--folder F`` keeps the database for the next time.
@@ -120,7 +121,7 @@ def measure(waiting: int) -> dict[str, Any]:
         "claim": timed(lambda: first_of(TRAIN)),
         "oldest": timed(lambda: can_start(TRAIN).order_by("queued_at", "created_at", "pk").values("pk").first()),
         "read": timed(read_queue),
-        "foresee": timed(lambda: read_queue().pool(TRAIN).courses),
+        "foresee": timed(lambda: read_queue().pool(TRAIN).order),
     }
 
 

@@ -100,6 +100,10 @@ class Tiltyard(Connection):
         path = f"/runs/{run_id}/{act}"
         return self.once(path) if act == "resume" else self.call("POST", path)
 
+    def queue(self, run_id: str, **changes: Any) -> Json:
+        """Change a waiting run's place in the queue: ``priority``, ``on_hold``, ``first`` (owners)."""
+        return self.call("PATCH", f"/runs/{run_id}/queue", json=changes)
+
     def branch(self, run_id: str, step: int, *, name: str, config: Mapping[str, Any]) -> Json:
         """A child that continues from the checkpoint of a step, with the options of ``config`` changed."""
         return self.once(f"/runs/{run_id}/clone", json={"step": step, "name": name, "config": config})

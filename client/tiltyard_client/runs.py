@@ -142,6 +142,37 @@ def run_resume(run: RunName, project: Project = "", as_json: AsJson = False) -> 
     _act(run, "resume", project, as_json)
 
 
+class Priority(StrEnum):
+    """The classes of waiting runs."""
+
+    high = "high"
+    normal = "normal"
+    low = "low"
+
+
+@app.command("queue")
+def run_queue(
+    run: RunName,
+    priority: Annotated[Priority | None, typer.Option(help="Every run of a higher class goes first.")] = None,
+    hold: Annotated[
+        bool | None, typer.Option("--hold/--release", help="No worker takes it while it is on hold.")
+    ] = None,
+    first: Annotated[bool, typer.Option("--next", help="Before all others of its class.")] = False,
+    project: Project = "",
+    as_json: AsJson = False,
+) -> None:
+    """Change a waiting run's place in the queue (owners); without an option, show it."""
+    changes = {"priority": priority and priority.value, "on_hold": hold, "first": first or None}
+    with site_of(project) as site:
+        found = site.run(run)
+        if any(value is not None for value in changes.values()):
+            site.queue(found["id"], **{name: value for name, value in changes.items() if value is not None})
+            found = site.run(found["id"])
+    print_json(found) if as_json else print(
+        f"{found['name']}: {(found['queue'] or {}).get('short') or show.state(found['state'])}"
+    )
+
+
 class Format(StrEnum):
     """The file formats of metrics."""
 

@@ -56,6 +56,22 @@ def test_ended_runs_go_into_the_archive_and_back(tool: Tool, make_run: Any) -> N
     assert Run.objects.get(name="old").archived_at is None  # nothing changes where one of them is not known
 
 
+def test_owners_change_the_place_of_a_waiting_run(tool: Tool, make_run: Any, site: str, alice: User) -> None:
+    run = make_run(name="night-1", state="queued")
+    assert tool("run", "queue", "night-1").stdout == "night-1: no worker is running\n"
+    refused(tool("run", "queue", "night-1", "--hold"), "this needs owner")
+    tool = logged_in(site, alice, "owner")
+    assert tool("run", "queue", "night-1", "--hold", "--priority", "high").stdout == "night-1: on hold\n"
+    run.refresh_from_db()
+    assert run.priority == "high" and run.on_hold_at is not None and run.first_at is None
+    assert answered(tool("run", "queue", "night-1", "--release", "--next", "--json"))["on_hold_at"] is None
+    run.refresh_from_db()
+    assert run.first_at is not None and run.priority == "high"
+    Run.objects.update(state="running")
+    refused(tool("run", "queue", "night-1", "--next"), "does not wait in the queue")
+    assert tool("run", "queue", "night-1").stdout == "night-1: running\n"
+
+
 def test_what_the_doctor_found(tool: Tool, make_run: Any) -> None:
     run = make_run(name="night-1", kind="grpo", state="paused", attempt=1, step=12)
     calm = tool("run", "advisories", "night-1")

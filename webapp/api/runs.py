@@ -18,9 +18,17 @@ from webapp.api.answers import runs as runs_answers
 from webapp.api.base import IfMatch, Tagged, caller, held, open_to, require_match
 from webapp.api.idempotency import key_of, once
 from webapp.api.listing import MAX_PAGE_ROWS, LongNamed, Named, matching, page_of, part_of
-from webapp.api.schemas import ConfigIn, RunIn, RunPatch, StarIn
+from webapp.api.schemas import ConfigIn, QueueIn, RunIn, RunPatch, StarIn
 from webapp.common.answers import Extended, Items, Page
-from webapp.engine.services import can_resume, run_create, run_pause, run_resume, run_stop
+from webapp.engine.services import (
+    Ahead,
+    can_resume,
+    run_create,
+    run_pause,
+    run_queue_change,
+    run_resume,
+    run_stop,
+)
 from webapp.launch.findings import YamlProblem, config_from_text
 from webapp.launch.preflight import preflight
 from webapp.people.teams.access import can_edit, object_for, project_for, projects_of
@@ -208,6 +216,14 @@ def run_resume_now(request: HttpRequest, run_id: UUID) -> Run:
     if not can_resume(run):
         raise HttpError(409, _("This run cannot be resumed."))
     return aged(run_resume(run=run, user=caller(request)))
+
+
+@router.patch("/runs/{uuid:run_id}/queue", response=shapes.Run)
+def run_queue(request: HttpRequest, run_id: UUID, body: QueueIn) -> Run:
+    """Hold or release a waiting run, change its class, or put it first (owners; 409 unless it is queued)."""
+    run = _run_for(request, run_id, Role.OWNER)
+    change = Ahead(priority=body.priority, on_hold=body.on_hold, first=body.first)
+    return aged(run_queue_change(run=run, user=caller(request), change=change))
 
 
 @router.get("/runs/{uuid:run_id}/advisories", response=Items[runs_answers.Advisory], auth=open_to(TokenScope.METRICS))

@@ -12,6 +12,7 @@ from webapp.common.answers import Extended
 from webapp.datasets.models import Dataset
 from webapp.datasets.operations import lineage_dict
 from webapp.environments.models import MAX_REPLICAS
+from webapp.runs.states import Priority
 
 
 class Body(BaseModel):
@@ -41,6 +42,14 @@ class RunPatch(Body):
     tags: list[str] | None = Field(default=None, max_length=20)
     notes: str | None = Field(default=None, max_length=8000)
     archived: bool | None = None
+
+
+class QueueIn(Body):
+    """A change of a waiting run's place in the queue; fields that are left out stay."""
+
+    priority: Priority | None = None
+    on_hold: bool | None = Field(default=None, description="true: no worker takes it; false: release it")
+    first: bool = Field(default=False, description="put it before all others of its class")
 
 
 class StarIn(Body):

@@ -61,7 +61,7 @@ def claim(run_id: UUID) -> Lease | None:
     failed."""
     with transaction.atomic():
         run = Run.objects.select_for_update(no_key=True).filter(pk=run_id, state=RunState.QUEUED).first()
-        if run is None or not _predecessor_ready(run):
+        if run is None or not _predecessor_ready(run) or run.on_hold_at is not None:
             return None
         lease = Lease(run.pk, run.attempt + 1, new_owner())
         run_transition(

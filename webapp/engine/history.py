@@ -221,7 +221,7 @@ def _state_times(run: Run, target: RunState) -> dict[str, Any]:
     if target == RunState.PAUSED:
         return {"phase": "", **UNLEASED}
     if target in TERMINAL:
-        return {"finished_at": Now(), "phase": "", **UNLEASED}
+        return {"finished_at": Now(), "phase": "", "first_at": None, "on_hold_at": None, **UNLEASED}
     return {}
 
 

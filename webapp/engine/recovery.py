@@ -280,7 +280,7 @@ def nudge_forgotten() -> int:
     """Nudge the oldest queued runs that can start and were not announced lately; return how many."""
     now, _ = _database_times()
     count = 0
-    waiting = Run.objects.filter(state=RunState.QUEUED).exclude(after__state__in=UNDECIDED)
+    waiting = Run.objects.filter(state=RunState.QUEUED, on_hold_at=None).exclude(after__state__in=UNDECIDED)
     oldest = (waiting.filter(pool=pool).order_by("queued_at")[:NUDGED_AT_ONCE] for pool in (TRAIN, ENDPOINT))
     for run in chain(*oldest):
         if not Outbox.objects.filter(run=run, created_at__gt=now - NUDGE_AGAIN).exists():

@@ -41,7 +41,7 @@ from webapp.people.teams.models import AuditAction, Project, User
 from webapp.runs.models import Run, RunEvent
 from webapp.runs.registry.models import Checkpoint, CheckpointState
 from webapp.runs.rollouts.models import Rollout, RolloutStatus
-from webapp.runs.states import LEASED, TERMINAL, RunState
+from webapp.runs.states import LEASED, TERMINAL, Priority, RunState
 
 # Where a run can resume: at its own newest whole checkpoint, or at the one of its parent.
 
@@ -435,6 +435,44 @@ def run_resume(*, run: Run, user: User | None = None, reason: Sentence | None = 
         sources = frozenset({RunState(run.state)})
         if run_transition(run.pk, RunState.QUEUED, sources=sources, reason=words, **fields):
             audit(AuditAction.RUN_RESUMED, run, by=user)
+    run.refresh_from_db()
+    return run
+
+
+class Ahead(NamedTuple):
+    """A change of a waiting run's place in the queue; fields that are ``None`` or false change nothing."""
+
+    priority: Priority | None = None
+    on_hold: bool | None = None
+    first: bool = False
+
+
+def run_queue_change(*, run: Run, user: User, change: Ahead) -> Run:
+    """Hold or release a waiting run, give it another class, or put it before its class. Who may is up to the caller.
+
+    Raises ``ValidationError`` with the code ``conflict`` where it does not wait: nothing is changed then.
+    """
+    with transaction.atomic():
+        found = Run.objects.select_for_update(no_key=True).filter(pk=run.pk, state=RunState.QUEUED).first()
+        if found is None:
+            raise _conflict(_("Nothing was changed: the run does not wait in the queue."))
+        columns: dict[str, Any] = {}
+        acts: list[AuditAction] = []
+        if change.priority is not None and change.priority != found.priority:
+            columns |= {"priority": change.priority, "first_at": None}  # it was put before another class
+            acts.append(AuditAction.RUN_PRIORITY)
+        if change.on_hold is not None and change.on_hold != (found.on_hold_at is not None):
+            columns["on_hold_at"] = Now() if change.on_hold else None
+            acts.append(AuditAction.RUN_HELD if change.on_hold else AuditAction.RUN_RELEASED)
+        if change.first:
+            columns["first_at"] = Now()
+            acts.append(AuditAction.RUN_FIRST)
+        if columns:
+            Run.objects.filter(pk=run.pk).update(**columns)
+        for act in acts:
+            audit(act, found, by=user)
+        if AuditAction.RUN_RELEASED in acts:
+            history.add(found)
     run.refresh_from_db()
     return run
 

@@ -165,7 +165,8 @@ def _claim_next(run_id: UUID, pool: str) -> Lease | None:
 def nudge_next(pool: str) -> None:
     """Nudge the first runs in line: their messages may have expired while this place was busy."""
     try:
-        for run in Run.objects.filter(state=RunState.QUEUED, pool=pool).order_by("queued_at")[:NEXT_RUNS]:
+        waiting = Run.objects.filter(state=RunState.QUEUED, pool=pool, on_hold_at=None)
+        for run in waiting.order_by("queued_at")[:NEXT_RUNS]:
             history.add(run)
     except DATABASE_AWAY:
         connection.close()

@@ -56,6 +56,7 @@ class RunView(Answer):
     state: str
     pool: str = Field(description="whose places it takes: train (a device) or endpoint (it only asks one)")
     priority: str = Field(description="its class in the queue: high, normal or low")
+    on_hold_at: Time | None = Field(description="since when an owner keeps it from starting")
     phase: str
     step: int
     total_steps: int
@@ -149,11 +150,11 @@ class Queue(QueueWords):
     place: int | None = Field(description="1: the next one; null while it waits for another run")
     ahead: int | None = Field(description="how many runs are taken before it")
     why: str = Field(
-        description="busy, starting, no_worker, worker_problem, worker_lost, after, after_stopped, after_paused or "
-        "after_draft"
+        description="busy, starting, on_hold, no_worker, worker_problem, worker_lost, after, after_stopped, "
+        "after_paused or after_draft"
     )
     rule: str = Field(
-        description="by what the first of the runs ahead goes first: priority, overdue, project_devices, "
+        description="by what the first of the runs ahead goes first: priority, put_first, overdue, project_devices, "
         "project_minutes, person_devices, person_minutes, queued_at, created_at or pk; empty: by nothing yet"
     )
     seconds: float | None = Field(description="until a worker is expected to take it; null: not known")

@@ -58,6 +58,8 @@ class Run(UuidModel):
         db_default=Priority.NORMAL,
         help_text="its class in the queue",
     )
+    first_at = models.DateTimeField(null=True, help_text="when an owner put it before its class; the newest goes first")
+    on_hold_at = models.DateTimeField(null=True, help_text="since when an owner keeps it from starting")
     phase = models.CharField(max_length=12, blank=True)
     step = models.PositiveIntegerField(default=0)
     total_steps = models.PositiveIntegerField(default=0)

@@ -38,6 +38,7 @@ run_urlpatterns: list[URLPattern | URLResolver] = [
     path("<uuid:pk>/said/", said.run_said, name="run-said"),
     path("<uuid:pk>/stop/", views.run_stop_view, name="run-stop"),
     path("<uuid:pk>/pause/", views.run_pause_view, name="run-pause"),
+    path("<uuid:pk>/queue/", views.run_queue_view, name="run-queue"),
     path("<uuid:pk>/resume/", views.run_resume_view, name="run-resume"),
     path("<uuid:pk>/log/", views.run_log, name="run-log"),
     path("<uuid:pk>/log/older/", views.run_log_older, name="run-log-older"),

@@ -53,6 +53,7 @@ class InLine:
     project_id: UUID
     created_by_id: UUID | None
     priority: str
+    first_at: datetime | None
     state: str
     queued_at: datetime | None
     created_at: datetime
@@ -75,9 +76,11 @@ class InLine:
         return Lane(CLASSES[self.priority], self.project_id, self.created_by_id)
 
     @cached_property
-    def since(self) -> tuple[datetime, datetime, UUID]:
-        """The order within its lane. One without a time goes last."""
-        return (self.queued_at or LAST, self.created_at, self.pk)
+    def since(self) -> tuple[float, datetime, datetime, UUID]:
+        """The order within its lane: those that an owner put first, the newest of them before the others. One without a
+        time of waiting goes last."""
+        first = -self.first_at.timestamp() if self.first_at is not None else 0.0
+        return (first, self.queued_at or LAST, self.created_at, self.pk)
 
     @cached_property
     def waited_s(self) -> float:
@@ -100,11 +103,13 @@ class Lane(NamedTuple):
 class Rank(NamedTuple):
     """What decides between two runs, field after field; the smaller goes first.
 
-    The class; of it those that waited too long, by the time of waiting; then the project with the fewest devices in use
-    and the fewest minutes of them in the last day; in it the person with the fewest; then the time of waiting.
+    The class; of it those that an owner put first; those that waited too long, by the time of waiting; then the project
+    with the fewest devices in use and the fewest minutes of them in the last day; in it the person with the fewest;
+    then the time of waiting.
     """
 
     priority: int
+    put_first: float
     overdue: datetime
     project_devices: int
     project_minutes: int
@@ -157,14 +162,14 @@ class Shares:
 
     def rank(self, run: InLine, at: float = 0.0, *, of_project: bool = True) -> Rank:
         """What decides about a run ``at`` seconds from now; without ``of_project``, between runs of one project."""
-        priority, since = CLASSES[run.priority], run.since
-        if run.waited_s + at > OVERDUE_S:
-            return Rank(priority, since[0], 0, 0, 0, 0, *since)
+        priority, first, since = CLASSES[run.priority], run.since[0], run.since[1:]
+        if first or run.waited_s + at > OVERDUE_S:  # no share counts
+            return Rank(priority, first, since[0], 0, 0, 0, 0, *since)
         person, devices, minutes = self.people[run.project_id, run.created_by_id], 0, 0
         if of_project:
             project = self.projects[run.project_id]
             devices, minutes = project.devices, project.minutes(at)
-        return Rank(priority, LAST, devices, minutes, person.devices, person.minutes(at), *since)
+        return Rank(priority, first, LAST, devices, minutes, person.devices, person.minutes(at), *since)
 
 
 class _Heap(Generic[K]):
@@ -269,7 +274,7 @@ class Line(Generic[R]):
 def can_start(*pools: str) -> QuerySet[Run]:
     """Queued runs that only wait for a place of these pools, in no order."""
     free = Q(after=None) | Q(after__state=RunState.SUCCEEDED)
-    return Run.objects.filter(free, state=RunState.QUEUED, pool__in=pools).order_by()
+    return Run.objects.filter(free, state=RunState.QUEUED, on_hold_at=None, pool__in=pools).order_by()
 
 
 def used_seconds(*pools: str) -> list[tuple[str, UUID, UUID | None, float]]:
@@ -298,7 +303,7 @@ def first_of(pool: str) -> InLine | None:
 
     One that a silent worker has is in line too: it may have to be taken again.
     """
-    order = (*_LANE, F("queued_at").asc(nulls_last=True), "created_at", "pk")
+    order = (*_LANE, F("first_at").desc(nulls_last=True), F("queued_at").asc(nulls_last=True), "created_at", "pk")
     heads = _rows(can_start(pool).order_by(*order).distinct(*_LANE))
     if not heads:
         return None

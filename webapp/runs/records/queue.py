@@ -13,6 +13,7 @@ import heapq
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cached_property
 from itertools import count
 from statistics import fmean, quantiles
@@ -57,6 +58,7 @@ class Waiting(InLine):
     project__slug: str
     created_by__username: str | None
     pool: str
+    on_hold_at: datetime | None
     step: int
     total_steps: int
     step_seconds: float | None
@@ -68,6 +70,11 @@ class Waiting(InLine):
     device: str | None
     budget: dict[str, Any] | None
     measured: list[float]
+
+    @property
+    def on_hold(self) -> bool:
+        """Whether an owner keeps it from starting."""
+        return self.queued and self.on_hold_at is not None
 
     @property
     def blocked(self) -> bool:
@@ -221,9 +228,9 @@ def _slow(run: Waiting) -> float:
 class Queued:
     """The state of a queued run in its queue.
 
-    ``place`` counts from 1, the run that is taken next; ``None`` for one that waits for another run. ``start`` is when
-    a worker is expected to take it (``None``: not known). ``unknown`` is the first run before it whose length is not
-    known: where another place is free earlier, the start is only a bound.
+    ``place`` counts from 1, the run that is taken next; ``None`` for one that is on hold or waits for another run.
+    ``start`` is when a worker is expected to take it (``None``: not known). ``unknown`` is the first run before it
+    whose length is not known: where another place is free earlier, the start is only a bound.
     ``lost`` is a run that goes before it and whose worker misses its beats: nothing is taken before it is decided.
     ``next`` is the first of the runs before it, and ``rule`` the field of ``Rank`` by which that one goes first.
     """
@@ -267,7 +274,7 @@ class Pool:
         self.gpu = any(worker.device.startswith("GPU") for worker in living)
         at_work = [run for run in runs if not run.queued and not run.silent]
         self.ended = {run.pk: run for run in at_work}
-        self.line = [run for run in runs if run.pool == name and (run.queued or run.silent)]
+        self.line = [run for run in runs if run.pool == name and (run.queued or run.silent) and not run.on_hold]
         self._used = [row[1:] for row in used if row[0] == name]
         self._at_work = [run for run in at_work if run.pool == name]
         self.places = [place for worker in living for place in _places_of(worker, at_work)]
@@ -299,23 +306,33 @@ class Pool:
         return _Course(free or [(math.inf, None)], self.line, ended, self.shares, length).starts()
 
     @cached_property
-    def courses(self) -> tuple[dict[UUID, float], dict[UUID, float], dict[UUID, float]]:
-        """When each run of the line is taken: as expected, at the earliest, at the latest."""
-        return self._course(_expected), self._course(_quick), self._course(_slow)
+    def expected(self) -> dict[UUID, float]:
+        """When each run of the line is taken, in the order of that."""
+        return self._course(_expected)
+
+    @cached_property
+    def earliest(self) -> dict[UUID, float]:
+        """The same where all steps are quick."""
+        return self._course(_quick)
+
+    @cached_property
+    def latest(self) -> dict[UUID, float]:
+        """The same where all steps are slow."""
+        return self._course(_slow)
 
     @cached_property
     def order(self) -> dict[UUID, int]:
         """The place in the line of each run that is taken, from 0."""
-        return {pk: number for number, pk in enumerate(self.courses[0])}
+        return {pk: number for number, pk in enumerate(self.expected)}
 
     def queued(self, run: Waiting) -> Queued:
         """The state of one of its queued runs."""
-        expected, quick, slow = (course.get(run.pk, math.inf) for course in self.courses)
-        start = (
-            Span(expected, min(quick, expected), max(slow, expected))
-            if math.isfinite(expected) and self.places
-            else None
-        )
+        if run.on_hold:
+            return Queued(run=run, why="on_hold", place=None, start=None, pool=self)
+        expected, start = self.expected.get(run.pk, math.inf), None
+        if math.isfinite(expected) and self.places:  # the other courses are worked out where they are needed
+            low, high = (course.get(run.pk, math.inf) for course in (self.earliest, self.latest))
+            start = Span(expected, min(low, expected), max(high, expected))
         before = self.before(run)
         lost = next((each for each in before if each.silent), None)
         place = None if run.blocked else self.order.get(run.pk, len(self.order)) + 1

@@ -69,6 +69,8 @@ def _holder(place: Place, run: Waiting, sees: Collection[UUID]) -> dict[str, Any
 
 def queue_short(found: Queued) -> str:
     """One line for a list: the place in line, or what it waits for, and about when it starts."""
+    if found.why == "on_hold":
+        return _("on hold")
     if found.why in {"no_worker", "worker_problem"}:
         return _("no worker is running") if found.why == "no_worker" else _("no worker may start runs")
     begins = _("starting") if found.why == "starting" else _begins(found)
@@ -123,6 +125,7 @@ def queue_title(found: Queued, sees: Collection[UUID]) -> str:
     """The first sentence: the place in line, and when it starts or why it does not."""
     values = {"place": _capital(_nth_in_line(found.place or 1)), "name": found.run.after__name}
     titles = {
+        "on_hold": _("On hold: no worker takes this run until an owner of the team releases it."),
         "after": _("Waiting for %(name)s to finish: this run starts from its model."),
         "after_stopped": _("Waiting for %(name)s, which was stopped: resume that one, or stop this one."),
         "after_paused": _("Waiting for %(name)s, which is paused: resume that one, or stop this one."),
@@ -152,6 +155,8 @@ def _name_of(run: Waiting, sees: Collection[UUID]) -> str:
 
 def queue_lines(found: Queued, sees: Collection[UUID]) -> list[Line]:
     """What there is to know besides: what to do, which run has each worker, and which runs are ahead."""
+    if found.why == "on_hold":
+        return []
     lines = [*_start_lines(found), *_trouble_lines(found, sees), *_holder_lines(found, sees)]
     if found.next is not None:
         lines += [_line(text) for text in (_rule_text(found, found.next, sees), _ahead_text(found, sees)) if text]
@@ -242,6 +247,7 @@ def _rule_text(found: Queued, first: Waiting, sees: Collection[UUID]) -> str:
     sentences = {
         "priority": _("the priority of %(run)s is %(high)s, that of this run %(low)s.")
         % {**named, "high": Priority(first.priority).label, "low": Priority(run.priority).label},
+        "put_first": _("an owner put %(run)s first.") % named,
         "overdue": _("%(run)s has waited for over 24 h.") % named,
         "project_devices": devices % {**projects, "n": unit(one.project_devices), "m": other.project_devices},
         "project_minutes": spent % {**projects, "n": _time(one.project_minutes), "m": _time(other.project_minutes)},

@@ -30,8 +30,10 @@ from webapp.common.words import failure
 from webapp.datasets.rollouts import BOUNDS, MAX_GAP, counts, gaps_of, pairs_order, pairs_problem
 from webapp.endpoints.selectors import run_spend
 from webapp.engine.services import (
+    Ahead,
     GoingOn,
     run_pause,
+    run_queue_change,
     run_resume,
     run_stop,
     saved_checkpoints,
@@ -57,7 +59,7 @@ from webapp.runs.records.queue_words import queue_answer
 from webapp.runs.records.selectors import own_run, stalled
 from webapp.runs.registry.models import Checkpoint
 from webapp.runs.reports import held_text, report_lines
-from webapp.runs.states import LEASED, TERMINAL, RunState
+from webapp.runs.states import LEASED, TERMINAL, Priority, RunState
 from webapp.site.run_pages import page
 from webapp.site.run_pages.ended import Reader, context_of, replaced_tiles
 from webapp.site.run_pages.flight import flight_of
@@ -188,6 +190,7 @@ def _by_state(project: Project, run: Run, found: Advised, whole: list[Checkpoint
         "can_edit": editor,
         "archivable": run.archived_at is not None or run.state in ARCHIVABLE,
         "can": can,
+        "priorities": Priority.choices,
         "output": page.trainer_output(run),
         "clone_url": f"{clone}?from={run.pk}" if clone else None,
     }
@@ -302,6 +305,30 @@ def run_resume_view(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     return _act_and_redirect(
         request, slug, pk, run_resume, {"queued": _("The run is queued again."), "preparing": _("The run continues.")}
     )
+
+
+QUEUE_ACTS = {
+    "hold": Ahead(on_hold=True),
+    "release": Ahead(on_hold=False),
+    "first": Ahead(first=True),
+    **{str(priority): Ahead(priority=priority) for priority in Priority},
+}
+
+
+@login_required
+@require_POST
+def run_queue_view(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
+    """An owner's change of a waiting run's place: hold, release, first, or a class."""
+    _project, run = own_run(request, slug, pk, need=Role.OWNER)
+    change = QUEUE_ACTS.get(request.POST.get("act", ""))
+    if change is None:
+        return HttpResponse(status=400)
+    try:
+        run_queue_change(run=run, user=cast(User, request.user), change=change)
+        messages.success(request, _("The queue is changed."))
+    except ValidationError as exc:
+        messages.error(request, exc.messages[0])
+    return redirect("run-detail", slug=slug, pk=pk)
 
 
 def _text_file(name: str, text: str, kind: str) -> HttpResponse:
