@@ -29,6 +29,7 @@ from webapp.chat.models import Answer, AnswerState
 from webapp.common.compiled import rows_of
 from webapp.common.errors import DATABASE_AWAY
 from webapp.common.pools import ENDPOINT, TRAIN
+from webapp.common.text import percent
 from webapp.common.work import Load, loads
 from webapp.common.workers.beating import living
 from webapp.common.workers.models import GONE_AFTER, Worker
@@ -188,6 +189,7 @@ class WorkerLine(NamedTuple):
     age: timedelta
     problem: str
     runs: list[RunAtWork]
+    readings: list[str]
 
 
 def worker_lines(user: User) -> list[WorkerLine]:
@@ -213,7 +215,24 @@ def _runs_at_work(user: User) -> dict[str, list[RunAtWork]]:
 def _worker_line(worker: Worker, runs: list[RunAtWork]) -> WorkerLine:
     age: timedelta = worker.age  # type: ignore[attr-defined]
     problem = _(PROBLEMS[worker.problem]) if worker.problem in PROBLEMS else worker.problem
-    return WorkerLine(worker, age > GONE_AFTER, age, problem, runs)
+    gone = age > GONE_AFTER
+    return WorkerLine(worker, gone, age, problem, runs, [] if gone else _readings(worker.devices or []))
+
+
+def _readings(devices: list[dict[str, Any]]) -> list[str]:
+    """“0: 93% busy · 40.1 of 139.8 GiB · 312 W · 61 °C”, without what a device does not report."""
+    lines = []
+    for each in devices:
+        parts = []
+        if each["busy"] is not None:
+            parts.append(_("%(share)s busy") % {"share": percent(each["busy"])})
+        if each["memory_used"] is not None and each["memory"]:
+            used, size = (f"{each[name] / (1 << 30):.1f}" for name in ("memory_used", "memory"))
+            parts.append(_("%(used)s of %(size)s GiB") % {"used": used, "size": size})
+        parts += [f"{each['power_w']:.0f} W"] if each["power_w"] is not None else []
+        parts += [f"{each['temperature_c']} °C"] if each["temperature_c"] is not None else []
+        lines += [f"{each['id']}: {' · '.join(parts)}"] if parts else []
+    return lines
 
 
 @login_required

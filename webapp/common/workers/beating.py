@@ -30,6 +30,7 @@ from training.children import bare_env, limited_child
 from training.plain import number_in
 from webapp.common.errors import DATABASE_AWAY
 from webapp.common.pools import TRAIN
+from webapp.common.workers.devices import Reader
 from webapp.common.workers.models import GONE_AFTER, DataFolder, Worker
 
 # Whether this process sees the data folder of its installation.
@@ -108,12 +109,17 @@ CAPABILITY = re.compile(r"\d{1,2}\.\d{1,2}", re.ASCII)
 NAME_VARIABLE = "TILTYARD_WORKER"
 
 
-def device() -> str:
-    """The worker's device: the GPUs that it sees, or the CPU."""
+def visible_devices() -> list[str]:
+    """The GPUs that the worker sees, by number or id; those of the driver where nothing says which."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
         visible = ",".join(path.removeprefix("/dev/nvidia") for path in sorted(glob.glob("/dev/nvidia[0-9]*")))
-    names = [item.strip() for item in visible.split(",") if item.strip() not in {"", "-1"}]
+    return [item.strip() for item in visible.split(",") if item.strip() not in {"", "-1"}]
+
+
+def device() -> str:
+    """The worker's device: the GPUs that it sees, or the CPU."""
+    names = visible_devices()
     return f"GPU {', '.join(names)}"[:120] if names else "CPU"
 
 
@@ -194,8 +200,8 @@ def living(pool: str) -> QuerySet[Worker]:
     return Worker.objects.filter(queues__contains=[pool], beat_at__gt=Now() - GONE_AFTER, problem="")
 
 
-def beat(name: str, pid: int, queues: list[str], places: int = 1) -> None:
-    """Write the row."""
+def beat(name: str, pid: int, queues: list[str], places: int = 1, devices: list[dict[str, Any]] | None = None) -> None:
+    """Write the row, with what its devices do now where that is known."""
     found = gpu()
     fields: dict[str, Any] = {
         "pid": pid,
@@ -205,6 +211,7 @@ def beat(name: str, pid: int, queues: list[str], places: int = 1) -> None:
         "gpu": found.name if found is not None else "",
         "gpu_bytes": found.memory if found is not None else None,
         "gpu_capability": found.capability if found is not None else "",
+        "devices": devices,
         "version": settings.PRODUCT_VERSION,
         "problem": folder_problem(),
         "beat_at": Now(),
@@ -220,12 +227,14 @@ class Beats(threading.Thread):
         super().__init__(name="worker-beat", daemon=True)
         self.worker, self.queues, self.places, self.pid = name, queues, places, os.getpid()
         self._done = threading.Event()
+        self._devices = Reader(visible_devices() if TRAIN in queues else [])
 
     def run(self) -> None:
         """Beat at once, then every ``BEAT_S``; a database that is away is tried again at the next beat."""
+        self._devices.start()
         while True:
             try:
-                beat(self.worker, self.pid, self.queues, self.places)
+                beat(self.worker, self.pid, self.queues, self.places, self._devices.latest())
             except DATABASE_AWAY as exc:
                 logger.warning("worker could not beat", extra={"action": "beat", "error": repr(exc)[:200]})
             finally:
@@ -236,6 +245,7 @@ class Beats(threading.Thread):
     def end(self) -> None:
         """Stop, and take the row away if the database is there."""
         self._done.set()
+        self._devices.end()
         self.join(timeout=BEAT_S)
         try:
             Worker.objects.filter(name=self.worker, pid=self.pid).delete()

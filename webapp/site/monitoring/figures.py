@@ -52,6 +52,7 @@ from webapp.site.workers import (
 
 logger = logging.getLogger(__name__)
 QUEUES = (TRAIN, ENDPOINT, SHORT, LONG)
+OF_DEVICE = ("worker", "index")
 
 
 class Figure(NamedTuple):
@@ -269,13 +270,15 @@ COLLECTORS["pools"] = Collector(
 
 
 class At(NamedTuple):
-    """A worker: its queues and problem, the kind of its device, its places, and the age of its last beat."""
+    """A worker: its queues and problem, the kind of its device, what its devices do, its places, and the age of its
+    last beat."""
 
     name: str
     queues: str
     problem: str
     gpu: str
     device: str
+    devices: str | None
     places: int
     age: timedelta
 
@@ -292,6 +295,15 @@ class At(NamedTuple):
         return self.gpu or self.device.partition(" ")[0] or "unknown"
 
 
+READINGS = {
+    "tiltyard_device_busy_ratio": "busy",
+    "tiltyard_device_memory_used_bytes": "memory_used",
+    "tiltyard_device_memory_bytes": "memory",
+    "tiltyard_device_power_watts": "power_w",
+    "tiltyard_device_temperature_celsius": "temperature_c",
+}
+
+
 def _workers() -> Iterator[Sample]:
     workers = [(At(*row), set(json.loads(row[1]))) for row in rows_of(_all_workers)]
     counted = Counter((queue, worker.state) for worker, queues in workers for queue in queues)
@@ -300,7 +312,12 @@ def _workers() -> Iterator[Sample]:
             yield Sample("tiltyard_workers", counted[queue, state], (queue, state))
     for worker, _queues in workers:
         yield from _known("tiltyard_worker_beat_age_seconds", seconds(worker.age), (worker.name,))
-    yield from _devices([worker for worker, queues in workers if worker.state == "alive" and TRAIN in queues])
+    training = [worker for worker, queues in workers if worker.state == "alive" and TRAIN in queues]
+    yield from _devices(training)
+    for worker in training:
+        for reading in json.loads(worker.devices or "null") or ():
+            for name, column in READINGS.items():
+                yield from _known(name, reading[column], (worker.name, reading["id"]))
 
 
 def _all_workers() -> QuerySet[Any, Any]:
@@ -336,6 +353,11 @@ COLLECTORS["workers"] = Collector(
         "tiltyard_worker_beat_age_seconds": Figure("Time since a worker's last beat.", ("worker",)),
         "tiltyard_devices": Figure("Devices of living training workers, by kind: a GPU's name, or CPU.", ("device",)),
         "tiltyard_devices_used": Figure("Those that a run or a chat has.", ("device",)),
+        "tiltyard_device_busy_ratio": Figure("Share of the time that a GPU computes, as NVML reports it.", OF_DEVICE),
+        "tiltyard_device_memory_used_bytes": Figure("Its memory in use.", OF_DEVICE),
+        "tiltyard_device_memory_bytes": Figure("Its memory.", OF_DEVICE),
+        "tiltyard_device_power_watts": Figure("The power that it draws.", OF_DEVICE),
+        "tiltyard_device_temperature_celsius": Figure("Its temperature.", OF_DEVICE),
     },
     _workers,
 )
