@@ -495,10 +495,18 @@ class Journal:
     def write(self, event: Event) -> None:
         """Append one event, stamping its number and time."""
         with self._lock:
-            event.n = self._count + 1
             event.t = time.time()
-            self._append(event.model_dump_json().encode() + b"\n")
-            self._count = event.n
+            self._number(event)
+
+    def relay(self, event: Event) -> None:
+        """Append one event that another process has stamped: its time stays, its number is this journal's."""
+        with self._lock:
+            self._number(event)
+
+    def _number(self, event: Event) -> None:
+        event.n = self._count + 1
+        self._append(event.model_dump_json().encode() + b"\n")
+        self._count = event.n
         self._dirty.set()
 
     def _append(self, line: bytes) -> None:

@@ -1,0 +1,69 @@
+"""The job folder that the processes of a verl job share: what each needs to know, under one path on every host."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+from pydantic import BaseModel
+
+from training.config import JobConfig, config_load, config_to_yaml
+
+FOLDER_NAME, ACTORS_NAME, STOP_NAME = "verl", "actors", "stop"
+SETTINGS_NAME, LOOPS_NAME, TOKENIZER_NAME = "settings.yaml", "loops.yaml", "tokenizer"
+_CONFIG_NAME, _PLAN_NAME = "config.yaml", "plan.json"
+
+
+class Plan(BaseModel):
+    """The tasks of a job: ``order`` has the row of each group of the whole run, step after step.
+
+    ``rows`` counts the rows that there are to play; ``eos_id`` ends a turn of the model.
+    """
+
+    attempt: int
+    order: list[int]
+    rows: int
+    eos_id: int
+
+    def rows_of(self, step: int, prompts: int) -> list[int]:
+        """The rows of the groups of a step, from 1, of ``prompts`` groups."""
+        return self.order[(step - 1) * prompts : step * prompts]
+
+
+class JobFolder:
+    """``<run>/verl``, and the places of the run next to it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.run_dir = path.parent
+
+    def write(self, config: JobConfig, plan: Plan) -> None:
+        """Keep the config, with its references resolved, and the plan."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        (self.path / _CONFIG_NAME).write_text(config_to_yaml(config), encoding="utf-8")
+        (self.path / _PLAN_NAME).write_text(plan.model_dump_json(), encoding="utf-8")
+
+    @property
+    def config(self) -> JobConfig:
+        """The job's config. Raises ``ConfigError``."""
+        return config_load(self.path / _CONFIG_NAME)
+
+    @property
+    def plan(self) -> Plan:
+        """The job's tasks."""
+        return Plan.model_validate_json((self.path / _PLAN_NAME).read_text(encoding="utf-8"))
+
+    @property
+    def own_journal(self) -> Path:
+        """The folder for the journal of this process: no other one writes there."""
+        return self.run_dir / ACTORS_NAME / f"{socket.gethostname()}-{os.getpid()}"
+
+    @property
+    def asked_to_stop(self) -> bool:
+        """Whether the job was asked to end."""
+        return (self.path / STOP_NAME).exists()
+
+    def ask_to_stop(self) -> None:
+        """Ask the job to save and end after its step; from any host."""
+        (self.path / STOP_NAME).touch()
