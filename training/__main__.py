@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import sys
+import threading
 from collections.abc import Callable
 from datetime import datetime
 from importlib import import_module
@@ -106,6 +107,13 @@ def _takes_memory(parser: argparse.ArgumentParser) -> None:
 def _takes_export(parser: argparse.ArgumentParser) -> None:
     _takes_config(parser)
     parser.add_argument("--output", type=Path, required=True, help="folder for train.parquet and config.yaml")
+
+
+def _takes_verl(parser: argparse.ArgumentParser) -> None:
+    _takes_config(parser)
+    parser.add_argument("--run-dir", type=Path, required=True, help="folder of the run, under one path on every host")
+    parser.add_argument("--nodes", type=int, default=1, help="hosts (1)")
+    parser.add_argument("--devices", type=int, default=1, help="GPUs of each host (1)")
 
 
 def _takes_pairs(parser: argparse.ArgumentParser) -> None:
@@ -240,6 +248,24 @@ def _export_verl(config: JobConfig, output: Path, *, name: str) -> int:
     return 0
 
 
+def _verl(config: JobConfig, run_dir: Path, *, nodes: int, devices: int) -> int:
+    from training.algorithms.job import Job
+    from training.journal import Journal
+    from training.verl_backend.launch import make_folder
+    from training.verl_backend.settings import Devices
+
+    journal = Journal(run_dir)
+    try:
+        folder = make_folder(Job(config, run_dir, journal, threading.Event()), Devices(nodes, devices))
+    except TiltyardError as exc:
+        sys.stderr.write(f"{exc.message} {exc.hint}".strip() + "\n")
+        return EXIT_USAGE
+    finally:
+        journal.close()
+    print(f"Start it with verl's Python: python -m training.verl_backend {folder.path}")
+    return 0
+
+
 def _pairs(runs: list[Path], output: Path, min_gap: float) -> int:
     from training.exports.pairs import write_pairs
     from training.journal import JOURNAL_NAME
@@ -352,6 +378,10 @@ COMMANDS = (
     Command(
         "export-verl", "write a job for verl: its rows as parquet, its options as YAML", _takes_export,
         _with_config(lambda config, given: _export_verl(config, given.output, name=given.config.stem)),
+    ),
+    Command(
+        "verl", "make the job folder that verl trains from, on several devices (docs/verl.md)", _takes_verl,
+        _with_config(lambda config, given: _verl(config, given.run_dir, nodes=given.nodes, devices=given.devices)),
     ),
     Command(
         "pairs", "make preference pairs of a run's rollouts, for DPO", _takes_pairs,

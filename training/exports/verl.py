@@ -22,7 +22,7 @@ from training.exports.verl_reward import reward_text
 from training.rows import answer_of
 
 CONFIG_NAME, README_NAME = "config.yaml", "README.txt"
-_HEAD = f"# Made by Tiltyard: overrides of the ppo_trainer.yaml of verl {VERL}, which they were checked against.\n"
+HEAD = f"# Made by Tiltyard: overrides of the ppo_trainer.yaml of verl {VERL}, which they were checked against.\n"
 _PRIVATE = {"environment.url", "environment.options", "environment.replicas", "rewards.components"}
 """Options whose values may name machines or hold secrets; components are named without their parameters."""
 
@@ -114,7 +114,7 @@ def verl_yaml(config: JobConfig, name: str = "") -> str:
     keys |= {"trainer.project_name": "tiltyard", "trainer.experiment_name": name or "run"}
     text = yaml.safe_dump(_nested(keys), sort_keys=True, allow_unicode=True)
     lines = [f"# {line}\n" for line in _missing(config, missing)]
-    return "".join([_HEAD, text, "\n# Not carried over:\n", *lines])
+    return "".join([HEAD, text, "\n# Not carried over:\n", *lines])
 
 
 def _nested(keys: dict[str, Any]) -> dict[str, Any]:

@@ -42,22 +42,3 @@ def no_health(monkeypatch: pytest.MonkeyPatch) -> None:
     """Environments are not asked for their health: the scripted server speaks only the websocket."""
     for module in ("grpo", "playing"):
         monkeypatch.setattr(f"training.algorithms.{module}.check_environment", lambda config: None)
-
-
-@pytest.fixture(scope="session")
-def trained_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A starter that was taught the demonstrations for a few seconds, so that its rollouts differ in reward."""
-    from training.algorithms.sft import run_sft
-
-    folder = tmp_path_factory.mktemp("taught")
-    data = write_rows(folder / "rows.jsonl", demonstration_rows())
-    config = job_config(
-        kind="sft",
-        model={"source": "starter"},
-        data={"train": str(data)},
-        sft={"batch_size": 12, "max_length": 256},
-        optim={"learning_rate": 5e-3},
-        run={"max_steps": 40},
-    )
-    run_sft(Job(config, folder / "run", Journal(folder / "run"), threading.Event()))
-    return folder / "run" / "model"

@@ -1,0 +1,101 @@
+"""A sampler by transformers in the place of vLLM: an actor with a copy of the weights, which the trainer hands over.
+
+It draws with our own in-process engine, so a turn depends on ids, weights and seed as it does there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Generator
+from contextlib import ExitStack
+from typing import Any
+
+import ray
+import torch
+from transformers import AutoModelForCausalLM
+from verl.workers.rollout.base import BaseRollout
+from verl.workers.rollout.replica import RolloutReplica, TokenOutput
+
+from training.policy.engine import SamplingParams
+from training.policy.transformers_engine import TransformersEngine
+
+
+def _name(rank: int) -> str:
+    return f"cpu_sampler_{rank}"
+
+
+@ray.remote(num_cpus=0)
+class Server:
+    """Holds the weights of one replica and samples with them."""
+
+    def __init__(self, path: str) -> None:
+        torch.set_num_threads(1)
+        self.model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32).eval()
+        self.step = -1
+        self.engine: TransformersEngine | None = None
+        self.block = ExitStack()
+
+    async def generate(
+        self, request_id: str, prompt_ids: list[int], sampling_params: dict[str, Any], **_others: Any
+    ) -> TokenOutput:
+        wanted = sampling_params
+        if self.engine is None:
+            params = SamplingParams(wanted["temperature"], wanted["top_p"], max(0, wanted["top_k"]))
+            stops = set(wanted["stop_token_ids"])
+            self.engine = TransformersEngine(self.model, stop_ids=stops, params=params, autocast=None, parks=False)
+            self.block.enter_context(self.engine.sampling())
+        sample = await self.engine.generate(list(prompt_ids), max_tokens=wanted["max_tokens"], seed=wanted["seed"])
+        return TokenOutput(
+            token_ids=sample.ids,
+            log_probs=sample.logprobs,
+            stop_reason="completed",
+            extra_fields={"global_steps": self.step},
+        )
+
+    async def take(self, weights: dict[str, torch.Tensor], step: int) -> None:
+        """The weights after ``step`` steps."""
+        missing, unknown = self.model.load_state_dict(weights, strict=False)
+        tied = set(self.model._tied_weights_keys or ())
+        assert not unknown and set(missing) <= tied, (missing, unknown)
+        self.block.close()
+        self.engine, self.step = None, step
+
+    async def idle(self) -> None:
+        """Asked to sleep, to wake up, to forget: there is nothing to free."""
+
+    sleep = wake_up = clear_kv_cache = release_kv_cache = resume_kv_cache = abort_all_requests = idle
+
+
+class Adapter(BaseRollout):
+    """In the trainer's process: hands the weights over."""
+
+    async def resume(self, tags: list[str]) -> None:
+        """Nothing slept."""
+
+    async def release(self) -> None:
+        """Nothing is freed."""
+
+    async def update_weights(
+        self,
+        weights: Generator[tuple[str, torch.Tensor], None, None],
+        wire_format: str = "named_tensors",
+        global_steps: int | None = None,
+        **_others: Any,
+    ) -> None:
+        taken = {}
+        for name, weight in weights:  # every rank has to ask for all of them: each is gathered
+            full = weight.full_tensor() if hasattr(weight, "full_tensor") else weight
+            taken[name] = full.detach().clone()
+        server = ray.get_actor(_name(torch.distributed.get_rank()))
+        await server.take.remote(taken, global_steps or 0)
+
+
+class Replica(RolloutReplica):
+    """One server a rank."""
+
+    async def launch_servers(self) -> None:
+        path = self.model_config.path
+        server = Server.options(name=_name(self.replica_rank)).remote(path)
+        self.servers = [server]
+        self._server_address, self._server_handle = f"cpu:{self.replica_rank}", server
+        await asyncio.wrap_future(server.idle.remote().future())

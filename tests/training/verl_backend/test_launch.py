@@ -1,0 +1,117 @@
+"""The job folder that a verl job is started with: what is in it, and what is refused before anything is written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.training.helpers import events, of_type
+from tests.training.verl_backend.cpu_job import SETTINGS, cpu_folder, cpu_job
+from training.__main__ import main
+from training.algorithms.job import row_order
+from training.config import config_to_yaml
+from training.errors import ConfigError
+from training.rollout.tokens import ChatTemplate
+from training.verl_backend.folder import JobFolder
+from training.verl_backend.launch import make_folder
+from training.verl_backend.settings import Devices
+from training.verl_backend.tasks import Places
+
+
+def test_the_folder_has_what_every_process_needs(starter_folder: Path, tokenizer: Any, tmp_path: Path) -> None:
+    job = cpu_job(tmp_path / "run", starter_folder, "http://127.0.0.1:1", run={"max_steps": 5, "seed": 7})
+    folder = cpu_folder(job)
+    assert folder.path == tmp_path / "run" / "verl"
+    names = {"config.yaml", "plan.json", "settings.yaml", "loops.yaml", "tokenizer"}
+    assert {path.name for path in folder.path.iterdir()} == names
+    again = JobFolder(folder.path)
+    assert again.config == job.config and again.config.rewards.components[0].name == "task_success"
+    plan = again.plan
+    assert (plan.attempt, plan.rows, plan.eos_id) == (1, 24, ChatTemplate(tokenizer).eos_id)
+    assert plan.order == row_order(24, 10, seed=7, shuffle=True), "as on one device: two groups a step, five steps"
+    assert plan.rows_of(1, 2) + plan.rows_of(2, 2) == plan.order[:4] and plan.rows_of(5, 2) == plan.order[8:]
+    (loop,) = yaml.safe_load((folder.path / "loops.yaml").read_text())
+    assert loop == {
+        "name": "tiltyard",
+        "_target_": "training.verl_backend.loop.PlayerLoop",
+        "folder": str(folder.path),
+    }
+    settings = yaml.safe_load((folder.path / "settings.yaml").read_text())
+    assert settings["actor_rollout_ref"]["model"]["path"] == str(starter_folder)
+    assert settings["actor_rollout_ref"]["rollout"]["name"] == SETTINGS["actor_rollout_ref.rollout.name"] == "hf"
+    assert settings["trainer"]["n_gpus_per_node"] == 1
+    said = [event.message for event in of_type(tmp_path / "run", "log")]
+    assert said == ["verl gives no values of single tokens, so none are kept."]
+
+
+def test_the_dataset_of_verl_is_our_order(starter_folder: Path, tmp_path: Path) -> None:
+    folder = cpu_folder(cpu_job(tmp_path / "run", starter_folder, "http://127.0.0.1:1"))
+    places = Places(str(folder.path), tokenizer=None, processor=None, config=None, max_samples=-1)
+    assert len(places) == 4 and [places[at]["place"] for at in range(4)] == [0, 1, 2, 3]
+    assert [places[at]["index"] for at in range(4)] == folder.plan.order
+    assert len(places[0]["raw_prompt"]) == 1 and places[0]["dummy_tensor"].shape == (1,)
+
+
+def test_a_job_without_components_is_scored_by_the_default_ones_and_says_so(
+    starter_folder: Path, tmp_path: Path
+) -> None:
+    job = cpu_job(tmp_path / "run", starter_folder, "http://127.0.0.1:1", rewards={"components": []})
+    folder = cpu_folder(job)
+    assert folder.config.rewards.components
+    assert of_type(tmp_path / "run", "log")[0].message.startswith("No reward was chosen. Scored by ")
+
+
+def test_what_verl_cannot_do_is_refused_before_anything_is_written(starter_folder: Path, tmp_path: Path) -> None:
+    job = cpu_job(tmp_path / "run", starter_folder, "http://127.0.0.1:1", model={"lora_rank": 4})
+    with pytest.raises(ConfigError, match=r"model\.lora_rank: verl has not been shown"):
+        make_folder(job, Devices())
+    job = cpu_job(tmp_path / "other", starter_folder, "http://127.0.0.1:1")
+    with pytest.raises(ConfigError, match=r"8 rollouts per step .* cannot be divided over 3 devices"):
+        make_folder(job, Devices(3, 1))
+    for name in ("run", "other"):
+        assert not (tmp_path / name / "verl").exists() and events(tmp_path / name) == []
+
+
+def test_a_stop_is_a_file_that_every_host_sees(tmp_path: Path) -> None:
+    folder = JobFolder(tmp_path / "verl")
+    folder.path.mkdir()
+    assert not folder.asked_to_stop
+    folder.ask_to_stop()
+    assert folder.asked_to_stop and JobFolder(tmp_path / "verl").asked_to_stop
+
+
+def test_the_journal_of_a_process_is_its_own(tmp_path: Path) -> None:
+    place = JobFolder(tmp_path / "verl").own_journal
+    assert place.parent == tmp_path / "actors" and place.name.rpartition("-")[2].isdigit()
+
+
+def test_the_command_makes_the_folder_or_says_why_not(
+    starter_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = cpu_job(tmp_path / "run", starter_folder, "http://127.0.0.1:1")
+    job.journal.close()
+    (tmp_path / "job.yaml").write_text(config_to_yaml(job.config))
+    words = ["verl", str(tmp_path / "job.yaml"), "--run-dir", str(tmp_path / "made"), "--devices", "2"]
+    assert main(words) == 0
+    folder = JobFolder(tmp_path / "made" / "verl")
+    assert capsys.readouterr().out == f"Start it with verl's Python: python -m training.verl_backend {folder.path}\n"
+    settings = yaml.safe_load((folder.path / "settings.yaml").read_text())
+    assert (settings["trainer"]["nnodes"], settings["trainer"]["n_gpus_per_node"]) == (1, 2)
+    assert settings["actor_rollout_ref"]["rollout"]["name"] == "vllm"
+    assert main([*words, "--nodes", "3"]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(
+        "rollout.prompts_per_step: 8 rollouts per step (prompts × generations) cannot be divided over 6"
+    )
+
+
+def test_paths_are_whole_wherever_it_was_started(
+    starter_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = cpu_job(tmp_path / "run", starter_folder, "http://127.0.0.1:1")
+    monkeypatch.chdir(tmp_path)
+    job.config = job.config.model_copy(update={"data": job.config.data.model_copy(update={"train": "run/rows.jsonl"})})
+    assert cpu_folder(job).config.data.train == str(tmp_path / "run" / "rows.jsonl")

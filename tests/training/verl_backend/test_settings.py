@@ -1,0 +1,169 @@
+"""A job as verl's settings: every option has its place, and what verl cannot do is refused by name and in words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from training.config import METHODS, JobConfig
+from training.errors import ConfigError
+from training.exports.verl_options import OPTIONS
+from training.verl_backend.settings import (
+    LATER,
+    OURS,
+    REFUSED,
+    Devices,
+    require_fit,
+    settings_of,
+    tree_of,
+    value_of,
+)
+
+DIRECT = {
+    "model.attention",
+    "grpo.sampler_ratio_max",
+    "optim.beta1",
+    "optim.beta2",
+    "vllm.gpu_memory_share",
+    "vllm.max_model_len",
+    "vllm.tensor_parallel",
+}
+"""Options that the settings have keys of their own for."""
+
+
+def job(**groups: Any) -> JobConfig:
+    given: dict[str, Any] = {"data": {"train": "x"}, "rollout": {"engine": "vllm"}}
+    for name, group in groups.items():
+        given[name] = given.get(name, {}) | group if isinstance(group, dict) else group
+    return JobConfig.model_validate(given)
+
+
+def keys(devices: Devices = Devices(), **groups: Any) -> dict[str, Any]:  # noqa: B008 - it is a tuple
+    return settings_of(job(**groups), devices, Path("/run/verl"), Path("/models/base"))
+
+
+def refused(devices: Devices = Devices(), **groups: Any) -> tuple[str, str]:  # noqa: B008 - it is a tuple
+    with pytest.raises(ConfigError) as found:
+        require_fit(job(**groups), devices)
+    return found.value.option, found.value.sentence
+
+
+def test_every_option_of_a_job_has_one_place() -> None:
+    config = JobConfig()
+    every = {f"{group}.{name}" for group in config.method.groups for name in type(getattr(config, group)).model_fields}
+    carried = set(OPTIONS) & every - OURS - LATER - set(REFUSED)
+    assert every == OURS | LATER | set(REFUSED) | carried | DIRECT
+    assert not OURS & LATER and not (OURS | LATER) & set(REFUSED)
+    assert not DIRECT & (OURS | LATER | set(REFUSED))
+
+
+def test_what_is_usual_is_what_a_new_job_has() -> None:
+    config = job()
+    for option, (taken, why) in REFUSED.items():
+        assert value_of(config, option) in taken and "{usual}" in why, option
+    require_fit(config, Devices())
+
+
+@pytest.mark.parametrize("kind", [kind for kind in METHODS if kind != "grpo"])
+def test_other_methods_are_refused_by_name(kind: str) -> None:
+    option, why = refused(kind=kind)
+    assert option == "kind"
+    assert why == f"verl trains by GRPO here: {METHODS[kind].short} needs our own trainer, on one device"
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "says"),
+    [
+        ("model.lora_rank", 8, "verl has not been shown to do it as our own trainer does: set 0"),
+        ("grpo.beta", 0.1, "verl has not been shown to do it as our own trainer does: set 0.0"),
+        ("grpo.loss_type", "grpo", "verl would count excluded rollouts in the mean of this loss: set dapo"),
+        ("grpo.scale_rewards", "batch", "groups are scored where they are played, so there is no spread of the whole"),
+        ("rewards.aggregation", "normalize_then_sum", "verl does not have it"),
+        ("rollout.engine", "in_process", "on verl a vLLM samples the turns: set vllm"),
+        ("rollout.max_staleness", 1, "verl does not have it, our own trainer on one device has: set 0"),
+        ("rollout.refill_rounds", 1, "set 0"),
+        ("optim.mini_batch_size", 32, "verl has not been shown to do it"),
+        ("optim.schedule", "linear", "set constant"),
+        ("run.device", "cpu", "verl trains on GPUs: set auto"),
+        ("run.max_hours", 2.0, "set 0.0"),
+        ("report.to", ["tensorboard"], "set []"),
+    ],
+)
+def test_what_verl_cannot_do_is_refused(option: str, value: Any, says: str) -> None:
+    group, _dot, name = option.partition(".")
+    found, why = refused(**{group: {name: value}})
+    assert found == option and says in why
+
+
+def test_rewards_that_are_not_divided_and_a_sampler_that_is_not_corrected_are_taken() -> None:
+    found = keys(grpo={"scale_rewards": "none", "sampler_correction": "off"})
+    assert found["algorithm.rollout_correction.rollout_is"] is None
+    assert keys(grpo={"sampler_ratio_max": 5})["algorithm.rollout_correction.rollout_is_threshold"] == 5
+    assert keys()["algorithm.rollout_correction.rollout_is"] == "token"
+
+
+@pytest.mark.parametrize("devices", [Devices(0, 1), Devices(1, 0), Devices(-1, -1)])
+def test_without_a_device_there_is_nothing_to_train_on(devices: Devices) -> None:
+    assert refused(devices) == ("", "verl needs at least one host with one device")
+
+
+def test_a_step_is_divided_over_the_devices_without_a_rest() -> None:
+    sizes = {"prompts_per_step": 3, "num_generations": 4}
+    require_fit(job(rollout=sizes), Devices(2, 2))
+    require_fit(job(rollout=sizes), Devices(1, 12))
+    option, why = refused(Devices(1, 5), rollout=sizes)
+    assert option == "rollout.prompts_per_step"
+    assert why == "12 rollouts per step (prompts × generations) cannot be divided over 5 devices"
+    assert refused(Devices(4, 2), rollout=sizes)[1].endswith("over 8 devices")
+
+
+def test_a_share_of_a_device_is_divided_into_micro_batches() -> None:
+    sizes = {"prompts_per_step": 3, "num_generations": 4}
+    require_fit(job(rollout=sizes, optim={"micro_batch_size": 3}), Devices(1, 2))
+    option, why = refused(Devices(1, 2), rollout=sizes, optim={"micro_batch_size": 4})
+    assert option == "optim.micro_batch_size"
+    assert why == "a device's 6 rollouts of a step cannot be divided into micro batches of 4"
+
+
+def test_samplers_take_the_devices_whole() -> None:
+    require_fit(job(vllm={"tensor_parallel": 2}), Devices(1, 2))
+    option, why = refused(Devices(1, 1), vllm={"tensor_parallel": 2})
+    assert (option, why) == ("vllm.tensor_parallel", "1 devices cannot be divided into samplers of 2 devices each")
+
+
+def test_the_settings_by_value() -> None:
+    found = keys(
+        Devices(2, 4),
+        rollout={"prompts_per_step": 4, "num_generations": 8, "temperature": 0.9, "max_prompt_tokens": 300},
+        optim={"micro_batch_size": 2, "learning_rate": 3e-6, "beta2": 0.95},
+        grpo={"epsilon": 0.1},
+        run={"max_steps": 7, "seed": 5, "keep_last": 2},
+        vllm={"gpu_memory_share": 0.3, "tensor_parallel": 2},
+    )
+    actor, rollout = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
+    assert (found["trainer.nnodes"], found["trainer.n_gpus_per_node"], found["trainer.total_training_steps"]) == (
+        2,
+        4,
+        7,
+    )
+    assert (found["data.train_batch_size"], found[f"{actor}.ppo_mini_batch_size"], found[f"{rollout}.n"]) == (4, 4, 8)
+    assert (found[f"{actor}.clip_ratio_low"], found[f"{actor}.clip_ratio_high"]) == (0.1, 0.1)
+    assert found[f"{actor}.clip_ratio_c"] == 1e6 and found[f"{actor}.loss_agg_mode"] == "token-mean"
+    assert (found[f"{actor}.optim.lr"], found[f"{actor}.optim.betas"]) == (3e-6, [0.9, 0.95])
+    assert found[f"{actor}.ppo_micro_batch_size_per_gpu"] == found[f"{rollout}.log_prob_micro_batch_size_per_gpu"] == 2
+    assert (found[f"{rollout}.name"], found[f"{rollout}.temperature"], found[f"{rollout}.top_k"]) == ("vllm", 0.9, -1)
+    assert found[f"{rollout}.gpu_memory_utilization"] == 0.3 and found[f"{rollout}.tensor_model_parallel_size"] == 2
+    assert found[f"{rollout}.agent.default_agent_loop"] == "tiltyard" and found[f"{rollout}.agent.num_workers"] == 4
+    assert found[f"{rollout}.agent.agent_loop_config_path"] == "/run/verl/loops.yaml"
+    assert found["data.train_files"] == "/run/verl" and found["data.shuffle"] is False
+    assert found["actor_rollout_ref.model.path"] == "/models/base"
+    assert found["actor_rollout_ref.model.tokenizer_path"] == "/run/verl/tokenizer"
+    assert found["reward.custom_reward_function.path"] is None and found["algorithm.adv_estimator"] == "grpo"
+    assert found["trainer.max_actor_ckpt_to_keep"] == 2 and found["trainer.save_freq"] == -1
+    assert keys(grpo={"delta": 4.0})[f"{actor}.clip_ratio_c"] == 4.0
+
+
+def test_the_tree_of_a_file() -> None:
+    assert tree_of({"a.b.c": 1, "a.b.d": 2, "e": None}) == {"a": {"b": {"c": 1, "d": 2}}, "e": None}

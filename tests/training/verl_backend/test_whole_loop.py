@@ -1,0 +1,104 @@
+"""verl's whole loop for two steps on a local Ray, with our player, held against the same run by TRL."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.training.helpers import events, of_type, scripted_server
+from tests.training.verl_backend.conftest import RunInVerl
+from tests.training.verl_backend.cpu_job import VARIABLES, behave, cpu_folder, cpu_job
+from training.algorithms.job import Job
+from training.journal import Journal
+
+pytestmark = [pytest.mark.verl, pytest.mark.timeout(900)]
+PROMPTS, SIZE, STEPS = 4, 4, 2
+
+
+@pytest.fixture
+def no_health(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The scripted server speaks only the websocket."""
+    monkeypatch.setattr("training.algorithms.grpo.check_environment", lambda config: None)
+
+
+def by_trl(job: Job, run_dir: Path) -> list[Any]:
+    """The events of the same job on one device."""
+    from training.algorithms.grpo import run_grpo
+
+    rollout = job.config.rollout.model_copy(update={"engine": "in_process"})
+    run = job.config.run.model_copy(update={"device": "cpu"})
+    config = job.config.model_copy(update={"rollout": rollout, "run": run})
+    run_grpo(Job(config, run_dir, Journal(run_dir), threading.Event()))
+    return events(run_dir)
+
+
+def outcomes(found: list[Any], step: int) -> dict[str, tuple[Any, ...]]:
+    """What became of the rollouts of a step, and of its groups."""
+    ended = {
+        event.rollout: (event.status, event.reward, event.turns, event.tokens, event.error and event.error.code)
+        for event in found
+        if event.type == "rollout_finished" and f"-s{step}-" in event.rollout
+    }
+    groups = {
+        f"group {event.group}": (event.rollouts, event.advantages, event.zero_variance)
+        for event in found
+        if event.type == "group_scored" and event.step == step
+    }
+    return ended | groups
+
+
+def test_two_steps(trained_folder: Path, tmp_path: Path, run_in_verl: RunInVerl, no_health: None) -> None:
+    run_dir, figures_path = tmp_path / "run", tmp_path / "figures.jsonl"
+    sizes = {"prompts_per_step": PROMPTS, "num_generations": SIZE}
+    with scripted_server(behave) as url:
+        job = cpu_job(run_dir, trained_folder, url, rollout=sizes, run={"max_steps": STEPS, "save_every": 2})
+        folder = cpu_folder(job, more={"trainer.logger": ["console", "file"]})
+        job.journal.close()
+        words = ("-m", "training.verl_backend", str(folder.path))
+        done = run_in_verl(*words, timeout_s=800, **VARIABLES, VERL_FILE_LOGGER_PATH=str(figures_path))
+        assert done.returncode == 0, (done.stdout + done.stderr)[-5000:]
+        alone = by_trl(job, tmp_path / "trl")
+    found = events(run_dir)
+
+    # The journal is whole: what began has ended, once, under the names of a run on one device.
+    names = {f"a1-s{step}-g{group}-i{index}" for step in (1, 2) for group in range(PROMPTS) for index in range(SIZE)}
+    kinds = Counter(event.type for event in found)
+    assert kinds["rollout_started"] == kinds["rollout_finished"] == len(names) == 32
+    assert {event.rollout for event in of_type(run_dir, "rollout_started")} == names
+    assert {event.rollout for event in of_type(run_dir, "rollout_finished")} == names
+    assert [event.n for event in found] == list(range(1, len(found) + 1))
+    scored = [(event.step, event.group) for event in found if event.type == "group_scored"]
+    assert sorted(scored) == [(step, group) for step in (1, 2) for group in range(PROMPTS)]
+    steps = [event.step for event in found if event.type == "metrics"]
+    assert steps == [1, 2] and kinds["run_started"] == 1 and found[-1].type == "run_finished"
+    assert (found[-1].status, found[-1].step, found[-1].error) == ("succeeded", 2, None)
+    (saved,) = of_type(run_dir, "checkpoint")
+    assert (run_dir / saved.path).is_dir() and saved.step == 2 and saved.bytes > 0
+    of_weights = {
+        event.policy_step for event in found if event.type == "rollout_finished" and "-s2-" in event.rollout
+    } - {None}
+    assert of_weights == {1}, "each step is played with the weights of the one before"
+
+    # Both steps are those that TRL's trainer plays and learns from: the second shows that the update was the same.
+    excluded = [event for event in found if event.type == "rollout_finished" and event.reward is None]
+    assert excluded and {event.error.code for event in excluded} == {"environment_fault"}
+    figures = zip(*(of_type(folder, "metrics") for folder in (run_dir, tmp_path / "trl")), strict=True)
+    for step, (verl, trl) in enumerate(figures, start=1):
+        assert outcomes(found, step) == outcomes(alone, step)
+        for name in ("reward", "reward_std", "rollouts/excluded", "rollouts/turns_mean", "completions/mean_length"):
+            assert verl.values[name] == pytest.approx(trl.values[name], rel=1e-6), (step, name)
+        assert verl.values["loss"] == pytest.approx(trl.values["loss"], abs=1e-6) and verl.values["grad_norm"] > 0.01
+        assert verl.values["grad_norm"] == pytest.approx(trl.values["grad_norm"], rel=1e-5)
+        assert verl.values["entropy"] == pytest.approx(trl.values["entropy"], abs=1e-5)
+
+    # The samplers have the trainer's weights, before and after the update.
+    own = [json.loads(line) for line in figures_path.read_text().splitlines()]
+    differences = [line["data"]["training/rollout_probs_diff_max"] for line in own if "data" in line]
+    assert len(differences) == STEPS and max(differences) < 1e-4
+    gaps = [event.values["sampling/logprob_gap_max"] for event in found if event.type == "metrics"]
+    assert max(gaps) < 1e-4

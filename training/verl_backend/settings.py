@@ -1,0 +1,228 @@
+"""A job's options as verl's settings. What verl cannot do, or was not shown to do as we do, is refused by name.
+
+Every option of a GRPO job is in one of three places: read by our own loop (``OURS``), refused where it is not at the
+value that verl has (``REFUSED``), or carried over into verl's keys, which ``training/exports/verl_options.py`` has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from training.config import JobConfig
+from training.errors import ConfigError
+from training.exports.verl_options import ACTOR, OPTIONS, ROLLOUT, Value, translated
+from training.verl_backend.folder import LOOPS_NAME, TOKENIZER_NAME
+from training.words import _, sentence
+
+LOOP, STORAGE_UNITS, MOST_LOOPS = "tiltyard", 2, 8
+NO_DUAL_CLIP = 1e6
+"""Far above any ratio: verl bounds the loss of bad tokens at a ratio of 3 where nothing is said, and we do not."""
+METHOD = "actor_rollout_ref"
+
+
+def _named(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+class Devices(NamedTuple):
+    """What a job trains and samples on: the same devices, in turns."""
+
+    nodes: int = 1
+    per_node: int = 1
+
+    @property
+    def total(self) -> int:
+        """All devices."""
+        return self.nodes * self.per_node
+
+
+OURS = _named(
+    """
+    model.source model.revision data.train data.max_rows data.shuffle
+    environment.name environment.url environment.protocol environment.options environment.replicas
+    environment.deterministic environment.connect_timeout_s environment.reset_timeout_s environment.step_timeout_s
+    environment.episode_timeout_s environment.attempts environment.sessions environment.patience_s
+    rewards.spec rewards.components rewards.signal rewards.score_timeout_s
+    rollout.max_turns rollout.max_turn_tokens rollout.dialect rollout.failure_pause_share rollout.failure_pause_steps
+    vllm.turn_timeout_s grpo.mask_truncated grpo.scale_rewards
+    run.seed run.save_every run.save_every_minutes run.keep_last run.no_gradient_updates run.keep_tokens_mib
+    """
+)
+"""Read by our own loop, or where the job folder is made."""
+
+_ONE_DEVICE = _("verl does not have it, our own trainer on one device has: set {usual}")
+_NOT_PROVED = _("verl has not been shown to do it as our own trainer does: set {usual}")
+REFUSED: dict[str, tuple[tuple[Value, ...], str]] = {
+    "model.quantization": (("none",), _ONE_DEVICE),
+    "model.lora_rank": ((0,), _NOT_PROVED),
+    "data.draw": (("order",), _ONE_DEVICE),
+    "rewards.aggregation": (("sum_then_normalize",), _ONE_DEVICE),
+    "rollout.engine": (("vllm",), _("on verl a vLLM samples the turns: set {usual}")),
+    "rollout.max_staleness": ((0,), _ONE_DEVICE),
+    "rollout.refill_rounds": ((0,), _ONE_DEVICE),
+    "vllm.mode": (("managed",), _("verl starts its samplers itself: set {usual}")),
+    "vllm.quantization": (("none",), _NOT_PROVED),
+    "grpo.beta": ((0.0,), _NOT_PROVED),
+    "grpo.entropy_coef": ((0.0,), _NOT_PROVED),
+    "grpo.importance_sampling": (("token",), _NOT_PROVED),
+    "grpo.sampler_correction": (("token_truncate", "off"), _ONE_DEVICE),
+    "grpo.num_iterations": ((1,), _NOT_PROVED),
+    "grpo.loss_type": (("dapo",), _("verl would count excluded rollouts in the mean of this loss: set {usual}")),
+    "grpo.credit": (("rollout",), _ONE_DEVICE),
+    "grpo.top_entropy_share": ((1.0,), _ONE_DEVICE),
+    "grpo.off_policy_limit": ((0.0,), _ONE_DEVICE),
+    "grpo.ref_sync_steps": ((0,), _ONE_DEVICE),
+    "evaluate.every": ((0,), _ONE_DEVICE),
+    "optim.packing": ((False,), _NOT_PROVED),
+    "optim.mini_batch_size": ((0,), _NOT_PROVED),
+    "optim.optimizer": (("adamw",), _ONE_DEVICE),
+    "optim.epsilon": ((1e-8,), _ONE_DEVICE),
+    "optim.schedule": (("constant", "cosine"), _ONE_DEVICE),
+    "optim.warmup_share": ((0.0,), _ONE_DEVICE),
+    "mix.parts": (([],), _ONE_DEVICE),
+    "curriculum.stages": (([],), _ONE_DEVICE),
+    "run.max_hours": ((0.0,), _ONE_DEVICE),
+    "run.device": (("auto", "cuda"), _("verl trains on GPUs: set {usual}")),
+    "report.to": (([],), _ONE_DEVICE),
+}
+"""The values that are taken, the usual one first, and why others are not."""
+
+LATER = _named(
+    """
+    model.lora_alpha model.lora_rslora model.lora_dropout model.lora_targets
+    data.draw_even_share data.draw_prior data.draw_half_life
+    vllm.urls vllm.sleep vllm.start_timeout_s
+    grpo.sapo_temperature_pos grpo.sapo_temperature_neg grpo.vespo_k_pos grpo.vespo_lambda_pos grpo.vespo_k_neg
+    grpo.vespo_lambda_neg grpo.credit_weight grpo.credit_discount grpo.ref_sync_share
+    evaluate.share evaluate.data evaluate.samples evaluate.tasks evaluate.replays evaluate.continue_from
+    evaluate.policy run.threads report.project report.name report.tags
+    """
+)
+"""Of something that is refused, or that verl has a way of its own for: they change nothing."""
+
+
+def require_fit(config: JobConfig, devices: Devices) -> None:
+    """Raise ``ConfigError`` at the first option that verl cannot train by on these devices."""
+    if min(devices) < 1:
+        raise ConfigError(sentence(_("verl needs at least one host with one device")))
+    if config.kind != "grpo":
+        text = _("verl trains by GRPO here: {method} needs our own trainer, on one device")
+        raise ConfigError(sentence(text, method=config.method.short), option="kind")
+    for option, (taken, why) in REFUSED.items():
+        if value_of(config, option) not in taken:
+            raise ConfigError(sentence(why, usual=_shown(taken[0])), option=option)
+    if config.gradient.scale_rewards not in ("group", "none"):
+        text = _("groups are scored where they are played, so there is no spread of the whole step: set {usual}")
+        raise ConfigError(sentence(text, usual="group"), option="grpo.scale_rewards")
+    _require_whole_shares(config, devices)
+
+
+def _require_whole_shares(config: JobConfig, devices: Devices) -> None:
+    """verl fills a batch up with empty rows where its devices do not divide it; here it is refused."""
+    batch, micro, count = config.rollouts_per_step, config.optim.micro_batch_size, devices.total
+    if batch % count:
+        text = _("{batch} rollouts per step (prompts × generations) cannot be divided over {count} devices")
+        raise ConfigError(sentence(text, batch=batch, count=count), option="rollout.prompts_per_step")
+    if micro and (batch // count) % micro:
+        text = _("a device's {share} rollouts of a step cannot be divided into micro batches of {micro}")
+        raise ConfigError(sentence(text, share=batch // count, micro=micro), option="optim.micro_batch_size")
+    if count % config.vllm.tensor_parallel:
+        text = _("{count} devices cannot be divided into samplers of {size} devices each")
+        why = sentence(text, count=count, size=config.vllm.tensor_parallel)
+        raise ConfigError(why, option="vllm.tensor_parallel")
+
+
+def value_of(config: JobConfig, option: str) -> Value:
+    """The value of an option by its dotted path."""
+    group, _dot, name = option.partition(".")
+    return getattr(getattr(config, group), name)
+
+
+def _shown(value: Value) -> str:
+    return "[]" if value == [] else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def settings_of(config: JobConfig, devices: Devices, folder: Path, model: Path) -> dict[str, Value]:
+    """verl's keys with values, for a job folder and the folder of the base model. Raises as ``require_fit``."""
+    require_fit(config, devices)
+    carried, _missing = translated(config)
+    return carried | _of_play(config, folder) | _of_training(config, folder, model) | _of_devices(config, devices)
+
+
+def _of_play(config: JobConfig, folder: Path) -> dict[str, Value]:
+    """Our tasks in our order, our loop, and its rewards."""
+    place = str(folder)
+    return {
+        "data.custom_cls.path": "pkg://training.verl_backend.tasks",
+        "data.custom_cls.name": "Places",
+        "data.train_files": place,
+        "data.val_files": place,
+        "data.train_max_samples": -1,
+        "data.shuffle": False,
+        "data.validation_shuffle": False,
+        "data.dataloader_num_workers": 0,
+        "data.filter_overlong_prompts": False,
+        "reward.custom_reward_function.path": None,
+        "reward.num_workers": 1,
+        f"{ROLLOUT}.name": "vllm",
+        f"{ROLLOUT}.calculate_log_probs": True,
+        f"{ROLLOUT}.seed": config.run.seed,
+        f"{ROLLOUT}.multi_turn.enable": False,
+        f"{ROLLOUT}.agent.agent_loop_config_path": str(folder / LOOPS_NAME),
+        f"{ROLLOUT}.agent.default_agent_loop": LOOP,
+        f"{ROLLOUT}.agent.num_workers": min(MOST_LOOPS, config.rollout.prompts_per_step),
+        f"{ROLLOUT}.gpu_memory_utilization": config.vllm.gpu_memory_share,
+        f"{ROLLOUT}.tensor_model_parallel_size": config.vllm.tensor_parallel,
+        f"{ROLLOUT}.max_model_len": config.vllm.max_model_len or None,
+        "transfer_queue.backend.SimpleStorage.num_data_storage_units": STORAGE_UNITS,
+    }
+
+
+def _of_training(config: JobConfig, folder: Path, model: Path) -> dict[str, Value]:
+    optim, gradient, micro = config.optim, config.grpo, config.optim.micro_batch_size
+    corrected = gradient.sampler_correction == "token_truncate"
+    attention = "sdpa" if config.model.attention == "auto" else config.model.attention
+    sized = {f"{ROLLOUT}.log_prob_micro_batch_size_per_gpu": micro} if micro else {}
+    return sized | {
+        f"{METHOD}.model.path": str(model),
+        f"{METHOD}.model.tokenizer_path": str(folder / TOKENIZER_NAME),
+        f"{METHOD}.model.override_config.attn_implementation": attention,
+        f"{METHOD}.model.use_remove_padding": attention == "flash_attention_2",
+        f"{ACTOR}.strategy": "fsdp2",
+        f"{ACTOR}.clip_ratio_c": gradient.delta or NO_DUAL_CLIP,
+        f"{ACTOR}.optim.betas": [optim.beta1, optim.beta2],
+        f"{ACTOR}.shuffle": False,
+        f"{ACTOR}.data_loader_seed": config.run.seed,
+        "algorithm.rollout_correction.rollout_is": "token" if corrected else None,
+        "algorithm.rollout_correction.rollout_is_threshold": gradient.sampler_ratio_max,
+        "trainer.total_epochs": 1,
+        "trainer.resume_mode": "disable",
+        "trainer.save_freq": -1,
+        "trainer.max_actor_ckpt_to_keep": config.run.keep_last or None,
+        "trainer.default_local_dir": str(folder.parent / "checkpoints"),
+        "trainer.project_name": LOOP,
+        "trainer.experiment_name": folder.parent.name,
+    }
+
+
+def _of_devices(config: JobConfig, devices: Devices) -> dict[str, Value]:
+    return {"trainer.nnodes": devices.nodes, "trainer.n_gpus_per_node": devices.per_node}
+
+
+def carried_options() -> frozenset[str]:
+    """The options whose keys come from the table of the export."""
+    return frozenset(OPTIONS) - OURS - LATER
+
+
+def tree_of(settings: Mapping[str, Value]) -> dict[str, Any]:
+    """The dotted keys as the tree that a YAML file of verl has."""
+    tree: dict[str, Any] = {}
+    for path, value in settings.items():
+        *groups, last = path.split(".")
+        node = tree
+        for group in groups:
+            node = node.setdefault(group, {})
+        node[last] = value
+    return tree

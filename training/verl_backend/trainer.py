@@ -1,0 +1,256 @@
+"""verl's trainer with our group numbers, our advantages and our journal, and the task that runs it on Ray."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+import traceback
+from collections.abc import Sequence
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
+
+import ray
+import torch
+import transfer_queue as tq
+from omegaconf import DictConfig, OmegaConf
+from tensordict import TensorDict
+from verl.trainer.ppo.v1 import AgentLoopManagerTQ, PPOTrainerSync
+from verl.utils.logging_utils import configure_verl_logging
+from verl.utils.tensordict_utils import assign_non_tensor_stack
+
+from training.algorithms.job import Job
+from training.algorithms.updates import Still
+from training.errors import Boundary, ErrorInfo, NoGradient, PolicyFault, StopRequested, TiltyardError
+from training.journal import CheckpointSaved, Event, Journal, LogLine, Metrics, PhaseChanged, RunFinished
+from training.policy.check import COPIED, HALF, Probe, SamplerCheck
+from training.rollout.holding import FailureShare
+from training.rollout.trajectory import Rollout
+from training.verl_backend.figures import fatal_of, played_figures, renamed, rollout_of
+from training.verl_backend.folder import JobFolder
+
+FIELDS = ["prompts", "responses", "response_mask", "rollout_log_probs", "old_log_probs", "extra_fields"]
+TRACEBACK_LINES, LOOK_S = 30, 0.2
+COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def places_of(keys: Sequence[str]) -> list[tuple[int, int]]:
+    """Group and index of each row, by its key: verl adds session and part to the group's name."""
+    parts = [key.split("_") for key in keys]
+    return [(int(name.rpartition("-g")[2]), int(session)) for name, session, _part in parts]
+
+
+class GroupTrainer(PPOTrainerSync):
+    """The synchronous trainer: a step is played, learned from, and its weights handed to the samplers.
+
+    1. A group is named by its step and number, so names and seeds are those of a run on one device.
+    2. The processes that play know each rollout's advantage; verl's own are computed and then replaced.
+    3. A step in which nothing teaches leaves the weights as they are: a mean over no token would be no number.
+    """
+
+    def __init__(self, config: DictConfig, job: Job, folder: JobFolder) -> None:
+        super().__init__(config)
+        self._job, self._folder = job, folder
+        exact = OmegaConf.select(config, "actor_rollout_ref.actor.fsdp_config.mixed_precision.param_dtype") == "fp32"
+        self._check = SamplerCheck(self._trained_logprobs, COPIED if exact else HALF, self._write, copies=True)
+        self._old: dict[tuple[int, ...], list[float]] = {}
+        self._rollouts: list[Rollout] = []
+        self._gaps: dict[str, float] = {}
+        self._failures = FailureShare(job.config.rollout, self._write, self._rest)
+        self._still = Still()
+        self._began = self._saved_at = time.monotonic()
+
+    def _write(self, event: Event) -> None:
+        self._job.journal.write(event)
+
+    def _phase(self, phase: Any) -> None:
+        self._write(PhaseChanged(phase=phase, step=self.global_steps))
+
+    # --- The walk of a step ---
+
+    def on_train_begin(self) -> None:
+        """The run begins, or continues after the steps that its checkpoint holds."""
+        self._job.started(self._folder.plan.rows, self.config.trainer.device, self.global_steps - 1)
+
+    def _rest(self, seconds: float) -> bool:
+        """Wait; whether the job was asked to stop."""
+        ends = time.monotonic() + seconds
+        while not self._folder.asked_to_stop and (left := ends - time.monotonic()) > 0:
+            time.sleep(min(left, LOOK_S))
+        return self._folder.asked_to_stop
+
+    def on_step_begin(self) -> None:
+        """A job that was asked to stop ends here: between two steps nothing is lost."""
+        if self._folder.asked_to_stop:
+            raise StopRequested("The run was asked to stop.")
+        self._began = time.monotonic()
+        self._phase("generating")
+
+    def _fetch_one_gen_batch(self) -> TensorDict:
+        batch = super()._fetch_one_gen_batch()
+        prompts = self.config.data.train_batch_size
+        # The first part of a row's key, which verl parts by underscores.
+        names = [f"s{self.global_steps}-g{int(place) % prompts}" for place in list(batch["place"])]
+        assign_non_tensor_stack(batch, "uid", names)
+        return batch
+
+    def _compute_old_log_prob(self, batch: Any, metrics: dict[str, Any]) -> Any:
+        self._phase("training")
+        return super()._compute_old_log_prob(batch, metrics)
+
+    def _compute_advantage(self, batch: Any, metrics: dict[str, Any]) -> Any:
+        batch = super()._compute_advantage(batch, metrics)
+        rows = self._rows(batch)
+        played = sorted(zip(places_of(batch.keys), rows["extra_fields"], strict=True), key=itemgetter(0))
+        self._rollouts = [rollout_of(fields["facts"]) for _place, fields in played]
+        self._failures.check(self.global_steps, self._rollouts, time.monotonic() - self._began)
+        self._prove(rows)
+        masks = [mask.float() for mask in rows["response_mask"].unbind()]
+        advantages = [fields["advantage"] * mask for fields, mask in zip(rows["extra_fields"], masks, strict=True)]
+        nested = torch.nested.as_nested_tensor(advantages, layout=torch.jagged)
+        given = TensorDict({"advantages": nested, "returns": nested}, batch_size=len(batch))
+        return tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=given)
+
+    def _update_actor(self, batch: Any, metrics: dict[str, Any]) -> Any:
+        masks = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=["response_mask"])
+        if not any(int(mask.sum()) for mask in masks["response_mask"].unbind()):
+            self._job.log(f"Step {self.global_steps}: no group teaches anything, so the weights stay as they are.")
+            metrics |= {"actor/loss": 0.0, "actor/grad_norm": 0.0}
+            return batch
+        return super()._update_actor(batch, metrics)
+
+    def _compute_metrics(self, batch: Any, metrics: dict[str, Any], timing_raw: Any, **of_step: Any) -> None:
+        super()._compute_metrics(batch, metrics, timing_raw, **of_step)
+        step = of_step["global_steps"]
+        values = renamed(metrics) | played_figures(self._rollouts, self._job.config, step) | self._gaps
+        self._job.step = step
+        self._write(Metrics(step=step, values=values))
+        self._require_gradient(step, values)
+
+    def _require_gradient(self, step: int, values: dict[str, float]) -> None:
+        count, most = self._still.saw(values), self._job.config.run.no_gradient_updates
+        if 0 < most <= count:
+            raise NoGradient(
+                f"Loss and gradient were exactly 0 in {count} updates in a row (up to step {step}), so nothing is "
+                "learned.",
+                hint="Resume allows as many updates again; run.no_gradient_updates: 0 lets the run continue anyway.",
+            )
+
+    def on_step_end(self) -> None:
+        """The samplers get the weights, and a checkpoint is written where one is due."""
+        super().on_step_end()
+        if self._save_is_due():
+            self._save_checkpoint()
+
+    def _save_is_due(self) -> bool:
+        run, step = self._job.config.run, self.global_steps
+        if self._folder.asked_to_stop:
+            return True
+        if step == run.max_steps:
+            return bool(run.save_every or run.save_every_minutes)
+        minutes = (time.monotonic() - self._saved_at) / 60
+        by_time = bool(run.save_every_minutes) and minutes >= run.save_every_minutes
+        return by_time or bool(run.save_every and step % run.save_every == 0)
+
+    def _save_checkpoint(self) -> None:
+        began = time.monotonic()
+        super()._save_checkpoint()
+        folder = Path(self.config.trainer.default_local_dir) / f"global_step_{self.global_steps}"
+        size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+        path = str(folder.relative_to(self._folder.run_dir))
+        self._saved_at = time.monotonic()
+        self._job.saved_step, took = self.global_steps, self._saved_at - began
+        self._write(CheckpointSaved(step=self.global_steps, path=path, bytes=size, seconds=took))
+
+    # --- Its rows ---
+
+    def _rows(self, batch: Any) -> dict[str, Any]:
+        """What the processes that play have given for each row, and the trainer's own log-probabilities.
+
+        Raises the error that ends the run, and ``PolicyFault`` where rows are missing: verl would fill them up.
+        """
+        rows = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=FIELDS)
+        extra = [getattr(fields, "data", fields) for fields in rows["extra_fields"]]
+        if (error := fatal_of([fields["facts"] for fields in extra])) is not None:
+            raise error
+        wanted, filled = self._job.config.rollouts_per_step, [tag for tag in batch.tags if tag.get("is_padding")]
+        if filled or len(batch) != wanted:
+            raise PolicyFault(
+                f"{wanted - len(batch) + len(filled)} of {wanted} rollouts of step {self.global_steps} did not come.",
+                hint="The end of the verl job's log says why.",
+            )
+        return {name: rows[name] for name in FIELDS if name != "extra_fields"} | {"extra_fields": extra}
+
+    def _prove(self, rows: dict[str, Any]) -> None:
+        """Hold the samplers' log-probabilities against the trainer's, over ids that it has just computed itself."""
+        names = ("prompts", "responses", "response_mask", "rollout_log_probs", "old_log_probs")
+        probes = []
+        self._old = {}
+        for row in zip(*(rows[name].unbind() for name in names), strict=True):
+            prompt, completion, mask, sampled, trained = (part.tolist() for part in row)
+            self._old[(*prompt, -1, *completion)] = trained
+            probes.append(Probe(prompt, completion, mask, sampled))
+        self._check.renew()
+        self._gaps = self._check(self.global_steps, probes)
+
+    def _trained_logprobs(self, prompt: list[int], completion: list[int]) -> list[float]:
+        return self._old[(*prompt, -1, *completion)]
+
+
+@ray.remote(num_cpus=1)
+class TaskRunner:
+    """verl's task with our trainer in it. Writes the first and the last word of the run."""
+
+    def run(self, config: DictConfig) -> None:
+        """Train to the end, or to a stop or a failure that we know. Raises any other, once the journal has it."""
+        configure_verl_logging()
+        folder = JobFolder(Path(config.data.train_files))
+        job = Job(folder.config, folder.run_dir, Journal(folder.own_journal), threading.Event(), folder.plan.attempt)
+        job.journal.write(PhaseChanged(phase="preparing", step=0))
+        try:
+            self._train(config, job, folder)
+        except StopRequested:
+            job.journal.write(RunFinished(status="stopped", step=job.step))
+        except TiltyardError as error:
+            status: Any = "paused" if error.pauses else "failed"
+            job.journal.write(RunFinished(status=status, step=job.step, error=error.info))
+        except Exception as exc:  # the last boundary: nothing may end without a word
+            job.journal.write(_crashed(exc, job))
+            raise
+        else:
+            job.journal.write(RunFinished(status="succeeded", step=job.step))
+        finally:
+            job.journal.close()
+
+    def _train(self, config: DictConfig, job: Job, folder: JobFolder) -> None:
+        config.transfer_queue.enable = True
+        OmegaConf.resolve(config)
+        tq.init(config.transfer_queue)
+        try:
+            trainer = GroupTrainer(config, job, folder)
+            trainer.init()
+            loops = AgentLoopManagerTQ.create(
+                config=config,
+                llm_client=trainer.get_llm_client(),
+                teacher_client=trainer.get_teacher_client(),
+                reward_loop_worker_handles=trainer.get_reward_handles(),
+            )
+            trainer.fit(loops)
+        finally:
+            tq.close()
+
+
+def _crashed(exc: Exception, job: Job) -> RunFinished:
+    """The last word of a run that ended by a defect; of one in another process, by that process' own."""
+    lines = COLOURS.sub("", "".join(traceback.format_exception(exc))).splitlines()
+    for line in lines[-TRACEBACK_LINES:]:
+        job.journal.write(LogLine(level="error", message=line))
+    cause = exc.cause if isinstance(exc, ray.exceptions.RayTaskError) else exc
+    error = ErrorInfo(
+        code="trainer_crashed",
+        boundary=Boundary.TRAINER,
+        message=COLOURS.sub("", f"The trainer crashed: {type(cause).__name__}: {str(cause)[:300]}"),
+        hint="The end of the log has the traceback.",
+    )
+    return RunFinished(status="failed", step=job.step, error=error)
