@@ -85,6 +85,7 @@ COMMANDS = (
     "migrate",
     "import_run",
     "adopt_data_folder",
+    "drain",
     "demo",
     "program",
     "keep_environments",

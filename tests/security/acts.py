@@ -22,6 +22,8 @@ UNAUDITED = {
     "site/people/<uuid:pk>/link/": "an administrator's; tests/security/test_logins.py looks at its row",
     "site/people/<uuid:pk>/active/": "an administrator's; tests/security/test_logins.py looks at its row",
     "site/tokens/<uuid:pk>/revoke/": "an administrator's; tests/webapp/people/teams/test_token_ends.py has its row",
+    "workers/drain/": "an administrator's; tests/webapp/common/workers/test_draining.py looks at its row",
+    API + "workers/drain": "as workers/drain/",
     "tokens/": "asks for the password first; tests/webapp/people/teams/test_tokens.py looks at its row",
     "deletions/<uuid:pk>/retry/": "continues a deletion whose row is there already",
     "notifications/read/": "marks the person's own list",

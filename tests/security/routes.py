@@ -61,6 +61,8 @@ TABLE: dict[str, dict[str, Who]] = {
     "readyz": {"GET": Who.ANYONE},
     "metrics": {"GET": Who.ANYONE},  # of this machine: tests/webapp/site/monitoring/test_metrics.py has who else
     "workers/": {"GET": Who.LOGIN},
+    "workers/drain/": {"POST": Who.ADMIN},
+    API + "workers/drain": {"POST": Who.ADMIN},
     "palette/": {"GET": Who.LOGIN},
     "language/": EVERY,
     "theme/": {"POST": Who.ANYONE},

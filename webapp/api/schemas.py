@@ -52,6 +52,13 @@ class QueueIn(Body):
     first: bool = Field(default=False, description="put it before all others of its class")
 
 
+class DrainIn(Body):
+    """A host whose workers drain, or work again."""
+
+    host: str = Field(default="", max_length=120, description="the part of a worker's name after the @")
+    on: bool = True
+
+
 class StarIn(Body):
     """Whether the caller's star is on a run."""
 

@@ -35,6 +35,7 @@ from webapp.api.saved_comparisons import router as saved_comparisons
 from webapp.api.suites import router as suites
 from webapp.api.sweeps import router as sweeps
 from webapp.api.votes import router as votes
+from webapp.api.workers import router as workers
 from webapp.common.errors import error_body
 
 
@@ -88,6 +89,7 @@ def _api_patterns() -> list[URLPattern]:
     api.add_router("", operations)
     api.add_router("", notifications)
     api.add_router("", doctor)
+    api.add_router("", workers)
     found = []
     for item in api.urls[0]:
         if isinstance(item, URLPattern) and item.name != "api-root":

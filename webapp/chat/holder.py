@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import math
 import os
 import signal
 import subprocess
@@ -45,7 +46,7 @@ from webapp.common.errors import DATABASE_AWAY
 from webapp.common.pools import ENDPOINT, TRAIN, device_env
 from webapp.common.text import clean_json
 from webapp.common.work import Claim, Lost, claim, silent
-from webapp.common.workers.beating import worker_name
+from webapp.common.workers.beating import draining, worker_name
 from webapp.endpoints.models import Endpoint
 from webapp.endpoints.services import key_env
 from webapp.endpoints.spending import chat_left, turn_used
@@ -283,6 +284,8 @@ class Desk:
             return
         if closing():
             self._give_way(CLOSING)
+        elif draining():
+            self._leave_at = math.inf  # once the open answers have ended
         elif run_waits(self.pool):
             self._give_way(GAVE_WAY)
 

@@ -9,7 +9,7 @@ from celery import shared_task
 from webapp.chat.holder import HINT, Desk, run_waits
 from webapp.chat.models import Answer, AnswerState
 from webapp.common.pools import TRAIN
-from webapp.common.workers.beating import folder_problem
+from webapp.common.workers.beating import draining, folder_problem
 from webapp.engine.supervisor import closing, nudge_next
 
 logger = logging.getLogger(__name__)
@@ -21,7 +21,7 @@ def hold(pool: str = TRAIN) -> None:
     if problem := folder_problem():
         logger.error("this worker answers no chat", extra={"action": "chat", "problem": problem})
         return
-    if closing():
+    if closing() or draining():
         return
     if not run_waits(pool) and Answer.objects.filter(pool=pool, state=AnswerState.WAITING, token="").exists():
         Desk(pool).run()

@@ -40,7 +40,7 @@ from training.words import sentence
 from webapp.common.compiled import rows_of
 from webapp.common.errors import DATABASE_AWAY
 from webapp.common.pools import LONG, SHORT
-from webapp.common.workers.beating import folder_problem
+from webapp.common.workers.beating import draining, folder_problem
 
 logger = logging.getLogger(__name__)
 CROWDED = 7_171_003  # lock: only one worker at a time counts a person's work
@@ -270,6 +270,8 @@ def do(label: str, pk: str) -> None:
     """Do one piece of work, unless another worker has it. Its time limit comes with the message."""
     if problem := folder_problem():  # its files are not here; another worker is asked again
         logger.error("this worker does nothing", extra={"work": label, "object_id": pk, "problem": problem})
+        return
+    if draining():
         return
     kind = KINDS[label]
     taken = claim_fairly(kind, pk)

@@ -38,7 +38,7 @@ from webapp.common.errors import DATABASE_AWAY
 from webapp.common.logs import about
 from webapp.common.pools import TRAIN, device_env
 from webapp.common.storage import attempt_dir
-from webapp.common.workers.beating import folder_problem
+from webapp.common.workers.beating import draining, folder_problem
 from webapp.endpoints.services import key_env
 from webapp.endpoints.spending import day_over
 from webapp.engine import history
@@ -136,10 +136,12 @@ def supervise(run_id: UUID, pool: str = TRAIN) -> None:
     call any number of times.
 
     A worker that does not see the installation's data folder would find no dataset, no model and no checkpoint: it
-    claims nothing, and says so on the page of workers.
+    claims nothing, and says so on the page of workers. Nor does one whose host is draining.
     """
     if problem := folder_problem():
         logger.error("this worker claims nothing", extra={"action": "claim", "problem": problem, "run_id": run_id})
+        return
+    if draining():
         return
     lease = _claim_next(run_id, pool)
     if lease is not None:

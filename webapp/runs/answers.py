@@ -150,7 +150,7 @@ class Queue(QueueWords):
     place: int | None = Field(description="1: the next one; null while it waits for another run")
     ahead: int | None = Field(description="how many runs are taken before it")
     why: str = Field(
-        description="busy, starting, on_hold, no_worker, worker_problem, worker_lost, after, after_stopped, "
+        description="busy, starting, on_hold, draining, no_worker, worker_problem, worker_lost, after, after_stopped, "
         "after_paused or after_draft"
     )
     rule: str = Field(

@@ -58,6 +58,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("readyz", workers.readyz, name="readyz"),
     path("metrics", monitoring.metrics, name="metrics"),
     path("workers/", workers.worker_list, name="worker-list"),
+    path("workers/drain/", workers.worker_drain, name="worker-drain"),
     path("p/<slug:slug>/", home.project_page, name="project-page"),
     path("palette/", palette.palette_anywhere, name="palette-anywhere"),
     path("p/<slug:slug>/palette/", palette.palette, name="palette"),

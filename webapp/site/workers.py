@@ -11,17 +11,19 @@ from typing import Any, NamedTuple, cast
 
 import redis
 from django.conf import settings
+from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.core.cache import cache
+from django.core.exceptions import ValidationError
 from django.db import connection
 from django.db.models import Count, DurationField, ExpressionWrapper, F, Min, QuerySet
 from django.db.models.functions import Now
 from django.http import HttpRequest, HttpResponse, JsonResponse
-from django.shortcuts import render
+from django.shortcuts import redirect, render
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_GET
+from django.views.decorators.http import require_GET, require_POST
 
 from training.machine import write_refusal
 from webapp.chat.holder import holders
@@ -32,10 +34,11 @@ from webapp.common.pools import ENDPOINT, TRAIN
 from webapp.common.text import percent
 from webapp.common.work import Load, loads
 from webapp.common.workers.beating import living
-from webapp.common.workers.models import GONE_AFTER, Worker
+from webapp.common.workers.models import GONE_AFTER, Drain, Worker, host_of
+from webapp.engine.draining import drain_change
 from webapp.engine.models import ReaperMark
 from webapp.engine.services import fault_text
-from webapp.people.teams.access import projects_of
+from webapp.people.teams.access import administrator, projects_of
 from webapp.people.teams.models import User
 from webapp.runs.models import Run
 from webapp.runs.records.order import can_start
@@ -190,12 +193,13 @@ class WorkerLine(NamedTuple):
     problem: str
     runs: list[RunAtWork]
     readings: list[str]
+    host: str
 
 
 def worker_lines(user: User) -> list[WorkerLine]:
     """All workers, those that live first."""
     age = ExpressionWrapper(Now() - F("beat_at"), output_field=DurationField())
-    rows = list(Worker.objects.annotate(age=age))
+    rows = list(Worker.objects.with_drains().annotate(age=age))
     runs = _runs_at_work(user)
     lines = [_worker_line(worker, runs[worker.name]) for worker in rows]
     return sorted(lines, key=lambda line: (line.gone, line.worker.name))
@@ -216,7 +220,8 @@ def _worker_line(worker: Worker, runs: list[RunAtWork]) -> WorkerLine:
     age: timedelta = worker.age  # type: ignore[attr-defined]
     problem = _(PROBLEMS[worker.problem]) if worker.problem in PROBLEMS else worker.problem
     gone = age > GONE_AFTER
-    return WorkerLine(worker, gone, age, problem, runs, [] if gone else _readings(worker.devices or []))
+    readings = [] if gone else _readings(worker.devices or [])
+    return WorkerLine(worker, gone, age, problem, runs, readings, host_of(worker.name))
 
 
 def _readings(devices: list[dict[str, Any]]) -> list[str]:
@@ -236,10 +241,25 @@ def _readings(devices: list[dict[str, Any]]) -> list[str]:
 
 
 @login_required
+@require_POST
+def worker_drain(request: HttpRequest) -> HttpResponse:
+    """Drain a host, or have it work again (administrators)."""
+    user, on = administrator(request), request.POST.get("on") == "1"
+    try:
+        drain_change(host=request.POST.get("host", ""), user=user, on=on)
+    except ValidationError as exc:
+        messages.error(request, exc.messages[0])
+    return redirect("worker-list")
+
+
+@login_required
 @require_GET
 def worker_list(request: HttpRequest) -> HttpResponse:
     """The workers: members see names and states, administrators also machines, processes and versions."""
     user = cast(User, request.user)
     age_s = clock_age()
-    shown = {"lines": worker_lines(user), "all": user.is_superuser, "loads": all_loads(), "disk_fault": fault_text()}
+    lines = worker_lines(user)
+    hosts = [line.host for line in lines]
+    shown = {"lines": lines, "all": user.is_superuser, "loads": all_loads(), "disk_fault": fault_text()}
+    shown["empty_drains"] = Drain.objects.exclude(host__in=hosts).order_by("host")
     return render(request, "workers/list.html", shown | {"clock_age_s": age_s, "clock_late": is_late(age_s)})

@@ -136,6 +136,13 @@ class Tested(Answer):
     text: str
 
 
+class HostDrain(Answer):
+    """Whether the workers of a host take nothing new."""
+
+    host: str
+    draining: bool
+
+
 class Resumed(Answer):
     """The number of held messages that are sent now."""
 

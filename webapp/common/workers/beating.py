@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 from uuid import UUID
 
+from celery import current_app
 from django.conf import settings
 from django.db import connection, transaction
 from django.db.models import QuerySet
@@ -31,7 +32,7 @@ from training.plain import number_in
 from webapp.common.errors import DATABASE_AWAY
 from webapp.common.pools import TRAIN
 from webapp.common.workers.devices import Reader
-from webapp.common.workers.models import GONE_AFTER, DataFolder, Worker
+from webapp.common.workers.models import GONE_AFTER, DataFolder, Drain, Worker, host_of
 
 # Whether this process sees the data folder of its installation.
 #
@@ -197,7 +198,13 @@ def worker_name() -> str:
 
 def living(pool: str) -> QuerySet[Worker]:
     """Workers with places of this pool that reported lately and may claim."""
-    return Worker.objects.filter(queues__contains=[pool], beat_at__gt=Now() - GONE_AFTER, problem="")
+    rows = Worker.objects.filter(queues__contains=[pool], beat_at__gt=Now() - GONE_AFTER, problem="")
+    return rows.with_drains().filter(draining=False)  # type: ignore[misc]
+
+
+def draining(worker: str = "") -> bool:
+    """Whether this worker, by default the one of this process, must take nothing new."""
+    return Drain.objects.filter(host=host_of(worker or worker_name())).exists()
 
 
 def beat(name: str, pid: int, queues: list[str], places: int = 1, devices: list[dict[str, Any]] | None = None) -> None:
@@ -228,6 +235,23 @@ class Beats(threading.Thread):
         self.worker, self.queues, self.places, self.pid = name, queues, places, os.getpid()
         self._done = threading.Event()
         self._devices = Reader(visible_devices() if TRAIN in queues else [])
+        self._drains = False  # as it is after a start
+
+    def _listen(self) -> None:
+        """Take messages only while the host is not draining: one that this worker took and dropped would reach no
+        other. A broker that is away is asked again at the next beat."""
+        drains = draining(self.worker)
+        if drains == self._drains:
+            return
+        change = current_app.control.cancel_consumer if drains else current_app.control.add_consumer
+        try:
+            for queue in self.queues:
+                change(queue, destination=[self.worker])
+        except Exception as exc:  # the boundary to the broker: kombu, redis and socket errors alike
+            logger.warning("broker away", extra={"action": "drain", "error": repr(exc)[:200]})
+        else:
+            self._drains = drains
+            logger.info("draining" if drains else "takes work", extra={"action": "drain", "worker": self.worker})
 
     def run(self) -> None:
         """Beat at once, then every ``BEAT_S``; a database that is away is tried again at the next beat."""
@@ -235,6 +259,7 @@ class Beats(threading.Thread):
         while True:
             try:
                 beat(self.worker, self.pid, self.queues, self.places, self._devices.latest())
+                self._listen()
             except DATABASE_AWAY as exc:
                 logger.warning("worker could not beat", extra={"action": "beat", "error": repr(exc)[:200]})
             finally:

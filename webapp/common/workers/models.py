@@ -6,6 +6,7 @@ import uuid
 from datetime import timedelta
 
 from django.db import models
+from django.db.models import Value
 
 GONE_AFTER = timedelta(seconds=35)
 """A worker that was silent for three beats counts as gone."""
@@ -19,6 +20,34 @@ class DataFolder(models.Model):
 
     def __str__(self) -> str:
         return str(self.identity)
+
+
+class Drain(models.Model):
+    """A host whose workers finish what they do and take nothing new. It outlives their rows, so a worker that is
+    started again there does not work either."""
+
+    host = models.CharField(max_length=120, primary_key=True, help_text="the part of a worker's name after the @")
+    by = models.CharField(max_length=150, blank=True, help_text="user name of the administrator")
+    at = models.DateTimeField(auto_now_add=True)
+
+    def __str__(self) -> str:
+        return self.host
+
+
+def host_of(worker: str) -> str:
+    """The host in a worker's name."""
+    return worker.partition("@")[2]
+
+
+class WorkerRows(models.QuerySet["Worker"]):
+    """Workers, whose ``draining`` says whether their host is marked."""
+
+    def with_drains(self) -> WorkerRows:
+        """Each with ``draining``."""
+        host = models.Func(
+            models.OuterRef("name"), Value("@"), Value(2), function="split_part", output_field=models.CharField()
+        )
+        return self.annotate(draining=models.Exists(Drain.objects.filter(host=host)))
 
 
 class Worker(models.Model):
@@ -37,6 +66,9 @@ class Worker(models.Model):
     places = models.PositiveIntegerField(default=1, db_default=1, help_text="how much it does at a time")
     started_at = models.DateTimeField()
     beat_at = models.DateTimeField()
+
+    objects = WorkerRows.as_manager()
+    draining: bool
 
     class Meta:
         ordering = ["name"]

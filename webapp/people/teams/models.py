@@ -271,6 +271,8 @@ class AuditAction(models.TextChoices):
     ROLLOUT_ENDED = "rollout_ended", _("rollout in flight ended")
     ROLLOUT_FAILED = "rollout_failed", _("rollout in flight marked as failed")
     BRANCH_DELETED = "branch_deleted", _("branch of a rollout deleted")
+    HOST_DRAINED = "host_drained", _("worker host set to drain")
+    HOST_UNDRAINED = "host_undrained", _("worker host takes work again")
     RUN_IMPORTED = "run_imported", _("run imported")
     RUN_EXPORTED = "run_exported", _("run exported")
     RUN_LABELLED = "run_labelled", _("run's tags or notes changed")

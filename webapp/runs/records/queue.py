@@ -251,6 +251,11 @@ class Queued:
         return None if self.place is None else self.place - 1
 
     @property
+    def gpu_drains(self) -> bool:
+        """Whether it asks for a GPU, and all workers of its pool that have one are draining."""
+        return self.no_gpu and any(worker.device.startswith("GPU") for worker in self.pool.draining)
+
+    @property
     def no_gpu(self) -> bool:
         """Whether it asks for a GPU and no living worker of its pool has one: it is taken, and fails."""
         return self.run.device == "cuda" and bool(self.pool.places) and not self.pool.gpu
@@ -268,9 +273,11 @@ class Pool:
 
     def __init__(self, name: str, runs: Sequence[Waiting], workers: Sequence[Worker], used: Sequence[Used]) -> None:
         serving = [worker for worker in workers if name in worker.queues]
-        living = [worker for worker in serving if not worker.problem]
+        able = [worker for worker in serving if not worker.problem]
+        living = [worker for worker in able if not worker.draining]
         self.name = name
-        self.has_problem = bool(serving) and not living
+        self.has_problem = bool(serving) and not able
+        self.draining = [worker for worker in able if worker.draining]
         self.gpu = any(worker.device.startswith("GPU") for worker in living)
         at_work = [run for run in runs if not run.queued and not run.silent]
         self.ended = {run.pk: run for run in at_work}
@@ -361,7 +368,7 @@ class Pool:
         if run.blocked:
             return WAITS_FOR.get(RunState(run.after__state or RunState.DRAFT), "after")
         if not self.places:
-            return "worker_problem" if self.has_problem else "no_worker"
+            return "draining" if self.draining else "worker_problem" if self.has_problem else "no_worker"
         if lost is not None:
             return "worker_lost"
         free = len(self.places) - len(self.taken)
@@ -411,5 +418,5 @@ class Queue:
 
 def read_queue() -> Queue:
     """The queues of all pools, in three queries."""
-    alive = Worker.objects.filter(beat_at__gt=Now() - GONE_AFTER).order_by("name")
+    alive = Worker.objects.with_drains().filter(beat_at__gt=Now() - GONE_AFTER).order_by("name")
     return Queue(_runs_waiting(), list(alive), used_seconds(TRAIN, ENDPOINT))

@@ -71,6 +71,8 @@ def queue_short(found: Queued) -> str:
     """One line for a list: the place in line, or what it waits for, and about when it starts."""
     if found.why == "on_hold":
         return _("on hold")
+    if found.why == "draining":
+        return _("all workers are draining")
     if found.why in {"no_worker", "worker_problem"}:
         return _("no worker is running") if found.why == "no_worker" else _("no worker may start runs")
     begins = _("starting") if found.why == "starting" else _begins(found)
@@ -132,6 +134,7 @@ def queue_title(found: Queued, sees: Collection[UUID]) -> str:
         "after_draft": _("Waiting for %(name)s, which was not launched: launch that one, or stop this one."),
         "no_worker": _("%(place)s, but no worker is running."),
         "worker_problem": _("%(place)s, but no worker may start runs."),
+        "draining": _draining_title(found),
         "worker_lost": _("%(place)s, but another run's worker has stopped answering."),
         "starting": _("%(place)s: a worker is free and is being asked to take this run."),
     }
@@ -143,6 +146,20 @@ def queue_title(found: Queued, sees: Collection[UUID]) -> str:
         return _("%(place)s: when it starts is not known yet.") % values
     name = _name_of(found.unknown, sees)
     return _("%(place)s: starts after %(name)s, whose length is not known yet.") % {**values, "name": name}
+
+
+def _draining_title(found: Queued) -> str:
+    workers = found.pool.draining
+    text = ngettext(
+        "%(place)s, but the only worker of this queue, %(worker)s, is draining.",
+        "%(place)s, but all %(n)d workers of this queue are draining.",
+        len(workers),
+    )
+    return text % {
+        "place": _capital(_nth_in_line(found.place or 1)),
+        "n": len(workers),
+        "worker": workers[0].name if workers else "",
+    }
 
 
 def _capital(text: str) -> str:
@@ -177,14 +194,24 @@ def _trouble_lines(found: Queued, sees: Collection[UUID]) -> list[Line]:
     """What prevents its start, and what to do about it."""
     workers, look = reverse("worker-list"), _("Look at the workers")
     lines = []
-    if not found.pool.places and found.pool.has_problem:
+    if found.pool.draining:
+        count = len(found.pool.draining)
+        text = ngettext(
+            "%(n)d worker is draining: it finishes what it runs and takes nothing new.",
+            "%(n)d workers are draining: they finish what they run and take nothing new.",
+            count,
+        )
+        lines.append(_line(text % {"n": count}, workers, look))
+    elif not found.pool.places and found.pool.has_problem:
         lines.append(_line(_("The workers that are alive see another data folder: see their page."), workers, look))
     elif not found.pool.places:
         lines.append(_line(_("Start a worker: the run is taken as soon as one is alive."), workers, look))
     if found.lost is not None:
         text = _("Queued earlier, and first once its lease has ended or its worker answers again: %(name)s.")
         lines.append(_line(text % {"name": _name_of(found.lost, sees)}, workers, look))
-    if found.no_gpu:
+    if found.gpu_drains:
+        lines.append(_line(_("The only workers with a GPU, which this run asks for, are draining."), workers, look))
+    elif found.no_gpu:
         text = _("This run asks for a GPU (run.device), and no living worker has one: it would fail at its start.")
         lines.append(_line(text, workers, look))
     return lines

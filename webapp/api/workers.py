@@ -1,0 +1,28 @@
+"""Workers over the API, for administrators."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest
+from django.utils.translation import gettext as _
+from ninja import Router
+
+from webapp.api.answers import people as people_answers
+from webapp.api.schemas import DrainIn
+from webapp.engine.draining import drain_change
+from webapp.people.teams.access import administrator, may_start_projects
+
+router = Router(tags=["workers"])
+
+
+@router.post("/workers/drain", response=people_answers.HostDrain)
+def workers_drain(request: HttpRequest, body: DrainIn) -> dict[str, Any]:
+    """Have the workers of a host finish what they do and take nothing new, or with `on: false` work again
+    (administrators; a token must be one of an owner that is limited to no project)."""
+    user = administrator(request)
+    if not may_start_projects(user):
+        raise PermissionDenied(_("This token may not do that."))
+    drain_change(host=body.host, user=user, on=body.on)
+    return {"host": body.host, "draining": body.on}
