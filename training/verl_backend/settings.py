@@ -107,14 +107,14 @@ def require_fit(config: JobConfig, devices: Devices) -> None:
     """Raise ``ConfigError`` at the first option that verl cannot train by on these devices."""
     if min(devices) < 1:
         raise ConfigError(sentence(_("verl needs at least one host with one device")))
-    if config.kind != "grpo":
+    if (config.method.learns_from, config.method.gradient) != ("rollouts", "grpo"):
         text = _("verl trains by GRPO here: {method} needs our own trainer, on one device")
         raise ConfigError(sentence(text, method=config.method.short), option="kind")
     for option, (taken, why) in REFUSED.items():
         if value_of(config, option) not in taken:
             raise ConfigError(sentence(why, usual=_shown(taken[0])), option=option)
     if config.gradient.scale_rewards not in ("group", "none"):
-        text = _("groups are scored where they are played, so there is no spread of the whole step: set {usual}")
+        text = _("groups are scored where they are played, and the whole step's deviation is not known: set {usual}")
         raise ConfigError(sentence(text, usual="group"), option="grpo.scale_rewards")
     _require_whole_shares(config, devices)
 

@@ -227,7 +227,7 @@ def person_of(issuer: str, claims: Mapping[str, Any]) -> User:
 
 
 def _person_by_mail(claims: Mapping[str, Any]) -> User | None:
-    """The one person with the verified address; nobody's account is found by an address that was only claimed."""
+    """The one person with the verified address; an address that was only claimed finds no account."""
     mail = claims.get("email")
     if not isinstance(mail, str) or not mail or claims.get("email_verified") is not True:
         return None
