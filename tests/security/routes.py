@@ -61,7 +61,10 @@ TABLE: dict[str, dict[str, Who]] = {
     "readyz": {"GET": Who.ANYONE},
     "metrics": {"GET": Who.ANYONE},  # of this machine: tests/webapp/site/monitoring/test_metrics.py has who else
     "workers/": {"GET": Who.LOGIN},
+    "usage/": {"GET": Who.LOGIN},
+    "usage/usage.csv": {"GET": Who.LOGIN},
     "workers/drain/": {"POST": Who.ADMIN},
+    API + "usage": {"GET": Who.LOGIN},
     API + "workers/drain": {"POST": Who.ADMIN},
     "palette/": {"GET": Who.LOGIN},
     "language/": EVERY,

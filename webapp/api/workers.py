@@ -1,20 +1,29 @@
-"""Workers over the API, for administrators."""
+"""Workers over the API, and who used their devices."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest
 from django.utils.translation import gettext as _
-from ninja import Router
+from ninja import Query, Router
 
 from webapp.api.answers import people as people_answers
+from webapp.api.base import caller
 from webapp.api.schemas import DrainIn
 from webapp.engine.draining import drain_change
 from webapp.people.teams.access import administrator, may_start_projects
+from webapp.runs.records.usage import MOST_DAYS, USUAL, usage_answer, usage_of
 
 router = Router(tags=["workers"])
+
+
+@router.get("/usage", response=people_answers.Usage)
+def usage(request: HttpRequest, days: Annotated[int, Query(ge=1, le=MOST_DAYS)] = USUAL) -> dict[str, Any]:
+    """Hours in which workers had runs, by day, project, person and pool, of the projects that you may see
+    (administrators: of all)."""
+    return usage_answer(usage_of(caller(request), days))
 
 
 @router.post("/workers/drain", response=people_answers.HostDrain)

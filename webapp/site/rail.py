@@ -84,6 +84,7 @@ RAIL = (
             Page(_("API tokens"), "team-tokens", ("team-tokens", "team-token"), for_owners=True),
             Page(_("Machine accounts"), "team-machines", ("team-machines", "team-machine"), for_owners=True),
             Page(_("Workers"), "worker-list", ("worker",)),
+            Page(_("Usage"), "device-usage", ("device-usage",)),
         ),
     ),
 )

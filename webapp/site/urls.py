@@ -8,7 +8,7 @@ from django.urls import URLPattern, URLResolver, include, path
 from webapp.engine import doctor_views
 from webapp.foreign import views as foreign_views
 from webapp.reading.urls import run_urlpatterns as reading
-from webapp.site import home, workers
+from webapp.site import home, usage, workers
 from webapp.site.monitoring import views as monitoring
 from webapp.site.palette import views as palette
 from webapp.site.run_pages import list_views, parts, preview, said, views
@@ -59,6 +59,8 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("metrics", monitoring.metrics, name="metrics"),
     path("workers/", workers.worker_list, name="worker-list"),
     path("workers/drain/", workers.worker_drain, name="worker-drain"),
+    path("usage/", usage.usage_page, name="device-usage"),
+    path("usage/usage.csv", usage.usage_csv, name="device-usage-csv"),
     path("p/<slug:slug>/", home.project_page, name="project-page"),
     path("palette/", palette.palette_anywhere, name="palette-anywhere"),
     path("p/<slug:slug>/palette/", palette.palette, name="palette"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import date
 from uuid import UUID
 
 from pydantic import AliasPath, Field
@@ -34,6 +35,25 @@ class HubToken(Answer):
     """A project's Hugging Face token, without the token."""
 
     since: Time | None = Field(description="when it was set; null: there is none")
+
+
+class UsedHours(Answer):
+    """Hours in which workers had runs of one person in one project on one day."""
+
+    day: date = Field(description="of the site's time zone")
+    project: str
+    person: str = Field(description="user name; empty: they are gone")
+    pool: str = Field(description="train: with a device; endpoint: without one")
+    hours: float
+    runs: int
+
+
+class Usage(Answer):
+    """Who used the devices."""
+
+    days: int
+    since: Time
+    items: list[UsedHours]
 
 
 class TokenAbout(Answer):

@@ -63,6 +63,7 @@ def account_pages(user: User) -> Iterator[Item]:
     yield from (Item(str(label), reverse(name), own, icon) for label, icon, name in ACCOUNT)
     yield Item(_("API reference"), reverse("api-docs"), icon="info")
     yield Item(_("Workers"), reverse("worker-list"), icon="runs")
+    yield Item(_("Usage"), reverse("device-usage"), icon="columns")
     if user.is_superuser:
         yield Item(_("This installation"), reverse("site"), icon="settings")
 
