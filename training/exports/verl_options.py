@@ -10,13 +10,15 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from training.config import METHODS, JobConfig
-from training.config.model import BETA1, BETA2, EPSILON
+from training.config.model import EPSILON
 
 Value = Any
 ACTOR, ROLLOUT, CRITIC = "actor_rollout_ref.actor", "actor_rollout_ref.rollout", "critic"
 TRAIN_NAME, REWARD_NAME = "train.parquet", "reward.py"
 VERL = "0.9.1"
 """The version of verl that keys and reasons were checked against. Its interactions went before 0.9.0."""
+NO_DUAL_CLIP = 1e6
+"""Far above any ratio: where nothing is said, verl bounds the loss of bad tokens at a ratio of 3, and we do not."""
 
 
 class Carried(NamedTuple):
@@ -81,6 +83,14 @@ def _ratio(level: str) -> Carried:
     return Carried({f"{ACTOR}.policy_loss.loss_mode": "gspo"} if level == "sequence" else {})
 
 
+def _correction(mode: str) -> Carried:
+    """Ours cuts the ratio of trainer to sampler at its limit, and verl does where it is asked to keep the latter's."""
+    levels = {"off": None, "token_truncate": "token", "sequence_truncate": "sequence"}
+    why = "" if mode in levels else "verl cuts ratios that are too large, and masks no tokens for them here"
+    keys = {"algorithm.rollout_correction.rollout_is": levels.get(mode)}
+    return Carried(keys | {f"{ROLLOUT}.calculate_log_probs": levels.get(mode) is not None}, why)
+
+
 def _changed(default: Value, why: str) -> Callable[[Value], Carried]:
     return lambda value: Carried({}, "" if value == default else why)
 
@@ -89,7 +99,9 @@ def _spanning(config: JobConfig) -> dict[str, Value]:
     """Keys that depend on several options of ours: cispo's limit is of the ratio, verl's a distance from 1 both ways;
     sapo's temperatures are keys that older versions of verl refuse."""
     if config.method.gradient == "rloo":
-        return {"algorithm.adv_estimator": "rloo", f"{ACTOR}.loss_agg_mode": "seq-mean-token-sum"}
+        threshold = "algorithm.rollout_correction.rollout_is_threshold"
+        corrected = _correction(config.rloo.sampler_correction).keys | {threshold: config.rloo.sampler_ratio_max}
+        return {"algorithm.adv_estimator": "rloo", f"{ACTOR}.loss_agg_mode": "seq-mean-token-sum"} | corrected
     if config.learns_values:
         return _critic(config)
     chosen = config.grpo
@@ -111,6 +123,12 @@ def _critic(config: JobConfig) -> dict[str, Value]:
         f"{CRITIC}.model.path": _model(config.model.source).keys["actor_rollout_ref.model.path"],
         **{f"{CRITIC}.{name}": value for name, value in same.items()},
     }
+
+
+def _moments(config: JobConfig) -> dict[str, Value]:
+    """How long the optimiser remembers, of the policy and of its critic."""
+    models = (ACTOR, CRITIC) if config.learns_values else (ACTOR,)
+    return {f"{model}.optim.betas": [config.optim.beta1, config.optim.beta2] for model in models}
 
 
 def _adapter(config: JobConfig) -> dict[str, Value]:
@@ -226,6 +244,8 @@ OPTIONS: dict[str, Callable[[Value], Carried]] = {
     "grpo.epsilon": _clip,
     "grpo.epsilon_high": _where_set(f"{ACTOR}.clip_ratio_high"),
     "grpo.delta": _where_set(f"{ACTOR}.clip_ratio_c"),
+    "grpo.sampler_correction": _correction,
+    "grpo.sampler_ratio_max": _key("algorithm.rollout_correction.rollout_is_threshold"),
     "grpo.entropy_coef": _key(f"{ACTOR}.entropy_coeff"),
     "grpo.num_iterations": _key(f"{ACTOR}.ppo_epochs"),
     "grpo.loss_type": _loss,
@@ -257,14 +277,16 @@ OPTIONS: dict[str, Callable[[Value], Carried]] = {
     "ppo.whiten_advantages": _changed(True, "verl always whitens the advantages of gae"),
     "ppo.num_iterations": _key(f"{ACTOR}.ppo_epochs"),
     "ppo.entropy_coef": _key(f"{ACTOR}.entropy_coeff"),
+    "ppo.sampler_correction": _correction,
+    "ppo.sampler_ratio_max": _key("algorithm.rollout_correction.rollout_is_threshold"),
     "ppo.credit": _changed("rollout", _NO_TURNS),
     "ppo.mask_truncated": lambda value: Carried({}, _TRUNCATED if value else ""),
     "optim.learning_rate": _key(f"{ACTOR}.optim.lr"),
     "optim.micro_batch_size": _micro,
     "optim.max_tokens_per_micro_batch": _micro_tokens,
     "optim.optimizer": _changed("adamw", "verl's actor is moved by AdamW with moments in float32"),
-    "optim.beta1": _changed(BETA1, "verl's actor keeps PyTorch's β₁ of 0.9"),
-    "optim.beta2": _changed(BETA2, "verl's actor keeps PyTorch's β₂ of 0.999"),
+    "optim.beta1": _SPANNING,
+    "optim.beta2": _SPANNING,
     "optim.epsilon": _changed(EPSILON, "verl's actor keeps PyTorch's ε of 1e-8"),
     "optim.schedule": _schedule,
     "optim.warmup_steps": _key(f"{ACTOR}.optim.lr_warmup_steps"),
@@ -287,6 +309,7 @@ SKIPPED = ("version", "kind", "dpo", "sft", "mix", "curriculum")
 GRADIENTS = tuple({method.gradient: None for method in METHODS.values()})
 """The groups of which a job has one."""
 FIXED: dict[str, Value] = {
+    f"{ACTOR}.clip_ratio_c": NO_DUAL_CLIP,
     "algorithm.adv_estimator": "grpo",
     "algorithm.use_kl_in_reward": False,
     f"{ROLLOUT}.name": "sglang",
@@ -319,4 +342,4 @@ def translated(config: JobConfig) -> tuple[dict[str, Value], dict[str, str]]:
         keys |= carried.keys
         if carried.why:
             missing[option] = carried.why
-    return _adapter(config) | keys | _spanning(config), missing
+    return _adapter(config) | keys | _moments(config) | _spanning(config), missing

@@ -91,6 +91,26 @@ def test_losses_that_verl_has_go_along_and_others_are_named() -> None:
     assert found == ["gspo", 0.28, 4.0, 0.01]
 
 
+def test_what_verl_would_do_by_itself_is_done_as_here() -> None:
+    """Its bound on the loss of bad tokens, its moments, and no correction for what the sampler computes differently."""
+    keys, missing = keys_of(optim={"beta1": 0.8, "beta2": 0.95})
+    assert keys["clip_ratio_c"] == 1e6 and keys["optim.betas"] == [0.8, 0.95]
+    assert not {"optim.beta1", "optim.beta2", "grpo.sampler_correction", "grpo.sampler_ratio_max"} & set(missing)
+    correction, asked = "algorithm.rollout_correction", "actor_rollout_ref.rollout.calculate_log_probs"
+    assert (keys[f"{correction}.rollout_is"], keys[f"{correction}.rollout_is_threshold"]) == ("token", 3.0)
+    assert keys[asked] is True
+    keys, _missing = keys_of(grpo={"sampler_correction": "off"})
+    assert keys[f"{correction}.rollout_is"] is None and keys[asked] is False
+    keys, _missing = keys_of(grpo={"sampler_correction": "sequence_truncate", "sampler_ratio_max": 5.0})
+    assert (keys[f"{correction}.rollout_is"], keys[f"{correction}.rollout_is_threshold"]) == ("sequence", 5.0)
+    keys, missing = keys_of(grpo={"sampler_correction": "token_mask"})
+    assert keys[f"{correction}.rollout_is"] is None and "masks no tokens" in missing["grpo.sampler_correction"]
+    keys, _missing = keys_of(kind="rloo")
+    assert (keys[f"{correction}.rollout_is"], keys[f"{correction}.rollout_is_threshold"]) == ("token", 3.0)
+    keys, _missing = keys_of(kind="ppo", optim={"beta2": 0.99})
+    assert keys["critic.optim.betas"] == keys["optim.betas"] == [0.9, 0.99]
+
+
 def test_rloo_is_verls_estimator_with_the_pull_in_the_reward() -> None:
     keys, missing = keys_of(kind="rloo", rloo={"beta": 0.05}, grpo={"loss_type": "cispo"})
     assert (keys["algorithm.adv_estimator"], keys["loss_agg_mode"]) == ("rloo", "seq-mean-token-sum")
