@@ -35,7 +35,7 @@ from training.sessions import stop_grace
 FIRST_LINES = 2_000
 HOURS = "timing/hours"
 """The metric that says how much of its time budget a run has used, over all attempts."""
-PACKAGES = ("torch", "transformers", "trl", "peft", "openenv")
+PACKAGES = ("torch", "transformers", "trl", "peft", "openenv", "verl", "ray")
 
 
 @dataclass

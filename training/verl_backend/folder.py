@@ -39,15 +39,15 @@ class JobFolder:
         self.run_dir = path.parent
 
     def write(self, config: JobConfig, plan: Plan) -> None:
-        """Keep the config, with its references resolved, and the plan."""
+        """Keep the config, with its references resolved, where any run has it, and the plan."""
         self.path.mkdir(parents=True, exist_ok=True)
-        (self.path / _CONFIG_NAME).write_text(config_to_yaml(config), encoding="utf-8")
+        (self.run_dir / _CONFIG_NAME).write_text(config_to_yaml(config), encoding="utf-8")
         (self.path / _PLAN_NAME).write_text(plan.model_dump_json(), encoding="utf-8")
 
     @property
     def config(self) -> JobConfig:
         """The job's config. Raises ``ConfigError``."""
-        return config_load(self.path / _CONFIG_NAME)
+        return config_load(self.run_dir / _CONFIG_NAME)
 
     @property
     def plan(self) -> Plan:

@@ -17,8 +17,8 @@ from training.verl_backend.folder import LOOPS_NAME, TOKENIZER_NAME
 from training.words import _, sentence
 
 LOOP, STORAGE_UNITS, MOST_LOOPS = "tiltyard", 2, 8
-NO_DUAL_CLIP = 1e6
-"""Far above any ratio: verl bounds the loss of bad tokens at a ratio of 3 where nothing is said, and we do not."""
+RESUMED = ["model", "optimizer", "extra"]
+"""What a checkpoint of verl has to have to be continued from; the model by itself is for others to read."""
 METHOD = "actor_rollout_ref"
 
 
@@ -114,7 +114,7 @@ def require_fit(config: JobConfig, devices: Devices) -> None:
         if value_of(config, option) not in taken:
             raise ConfigError(sentence(why, usual=_shown(taken[0])), option=option)
     if config.gradient.scale_rewards not in ("group", "none"):
-        text = _("groups are scored where they are played, and the whole step's deviation is not known: set {usual}")
+        text = _("groups are scored where they are played, so no process has all rewards of the step: set {usual}")
         raise ConfigError(sentence(text, usual="group"), option="grpo.scale_rewards")
     _require_whole_shares(config, devices)
 
@@ -181,8 +181,7 @@ def _of_play(config: JobConfig, folder: Path) -> dict[str, Value]:
 
 
 def _of_training(config: JobConfig, folder: Path, model: Path) -> dict[str, Value]:
-    optim, gradient, micro = config.optim, config.grpo, config.optim.micro_batch_size
-    corrected = gradient.sampler_correction == "token_truncate"
+    micro = config.optim.micro_batch_size
     attention = "sdpa" if config.model.attention == "auto" else config.model.attention
     sized = {f"{ROLLOUT}.log_prob_micro_batch_size_per_gpu": micro} if micro else {}
     return sized | {
@@ -191,12 +190,10 @@ def _of_training(config: JobConfig, folder: Path, model: Path) -> dict[str, Valu
         f"{METHOD}.model.override_config.attn_implementation": attention,
         f"{METHOD}.model.use_remove_padding": attention == "flash_attention_2",
         f"{ACTOR}.strategy": "fsdp2",
-        f"{ACTOR}.clip_ratio_c": gradient.delta or NO_DUAL_CLIP,
-        f"{ACTOR}.optim.betas": [optim.beta1, optim.beta2],
         f"{ACTOR}.shuffle": False,
         f"{ACTOR}.data_loader_seed": config.run.seed,
-        "algorithm.rollout_correction.rollout_is": "token" if corrected else None,
-        "algorithm.rollout_correction.rollout_is_threshold": gradient.sampler_ratio_max,
+        f"{ACTOR}.checkpoint.save_contents": [*RESUMED, "hf_model"],
+        f"{ACTOR}.checkpoint.load_contents": RESUMED,
         "trainer.total_epochs": 1,
         "trainer.resume_mode": "disable",
         "trainer.save_freq": -1,

@@ -7,6 +7,7 @@ import threading
 import time
 import traceback
 from collections.abc import Sequence
+from functools import partial
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -20,15 +21,17 @@ from verl.trainer.ppo.v1 import AgentLoopManagerTQ, PPOTrainerSync
 from verl.utils.logging_utils import configure_verl_logging
 from verl.utils.tensordict_utils import assign_non_tensor_stack
 
+from training.algorithms.checkpoints import FINAL, write_whole
 from training.algorithms.job import Job
-from training.algorithms.updates import Still
-from training.errors import Boundary, ErrorInfo, NoGradient, PolicyFault, StopRequested, TiltyardError
+from training.errors import Boundary, ErrorInfo, PolicyFault, StopRequested, TiltyardError
 from training.journal import CheckpointSaved, Event, Journal, LogLine, Metrics, PhaseChanged, RunFinished
 from training.policy.check import COPIED, HALF, Probe, SamplerCheck
 from training.rollout.holding import FailureShare
 from training.rollout.trajectory import Rollout
 from training.verl_backend.figures import fatal_of, played_figures, renamed, rollout_of
 from training.verl_backend.folder import JobFolder
+from training.verl_backend.health import Health
+from training.verl_backend.models import copy_model
 
 FIELDS = ["prompts", "responses", "response_mask", "rollout_log_probs", "old_log_probs", "extra_fields"]
 TRACEBACK_LINES, LOOK_S = 30, 0.2
@@ -56,9 +59,10 @@ class GroupTrainer(PPOTrainerSync):
         self._check = SamplerCheck(self._trained_logprobs, COPIED if exact else HALF, self._write, copies=True)
         self._old: dict[tuple[int, ...], list[float]] = {}
         self._rollouts: list[Rollout] = []
+        self._teaches = True
         self._gaps: dict[str, float] = {}
         self._failures = FailureShare(job.config.rollout, self._write, self._rest)
-        self._still = Still()
+        self._health = Health(job.config.run, self._write)
         self._began = self._saved_at = time.monotonic()
 
     def _write(self, event: Event) -> None:
@@ -100,42 +104,36 @@ class GroupTrainer(PPOTrainerSync):
         return super()._compute_old_log_prob(batch, metrics)
 
     def _compute_advantage(self, batch: Any, metrics: dict[str, Any]) -> Any:
-        batch = super()._compute_advantage(batch, metrics)
         rows = self._rows(batch)
         played = sorted(zip(places_of(batch.keys), rows["extra_fields"], strict=True), key=itemgetter(0))
         self._rollouts = [rollout_of(fields["facts"]) for _place, fields in played]
         self._failures.check(self.global_steps, self._rollouts, time.monotonic() - self._began)
         self._prove(rows)
         masks = [mask.float() for mask in rows["response_mask"].unbind()]
+        self._teaches = any(bool(mask.any()) for mask in masks)
+        if self._teaches:
+            batch = super()._compute_advantage(batch, metrics)
         advantages = [fields["advantage"] * mask for fields, mask in zip(rows["extra_fields"], masks, strict=True)]
         nested = torch.nested.as_nested_tensor(advantages, layout=torch.jagged)
         given = TensorDict({"advantages": nested, "returns": nested}, batch_size=len(batch))
         return tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=given)
 
     def _update_actor(self, batch: Any, metrics: dict[str, Any]) -> Any:
-        masks = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=["response_mask"])
-        if not any(int(mask.sum()) for mask in masks["response_mask"].unbind()):
-            self._job.log(f"Step {self.global_steps}: no group teaches anything, so the weights stay as they are.")
-            metrics |= {"actor/loss": 0.0, "actor/grad_norm": 0.0}
-            return batch
-        return super()._update_actor(batch, metrics)
+        if self._teaches:
+            return super()._update_actor(batch, metrics)
+        self._job.log(f"Step {self.global_steps}: no group teaches anything, so the weights stay as they are.")
+        metrics |= {"actor/loss": 0.0, "actor/grad_norm": 0.0}
+        return batch
 
     def _compute_metrics(self, batch: Any, metrics: dict[str, Any], timing_raw: Any, **of_step: Any) -> None:
-        super()._compute_metrics(batch, metrics, timing_raw, **of_step)
+        if self._teaches:  # verl's own figures are of the tokens that are learned from
+            super()._compute_metrics(batch, metrics, timing_raw, **of_step)
         step = of_step["global_steps"]
-        values = renamed(metrics) | played_figures(self._rollouts, self._job.config, step) | self._gaps
+        times = {f"timing_s/{name}": seconds for name, seconds in timing_raw.items()}
+        values = renamed(metrics | times) | played_figures(self._rollouts, self._job.config, step) | self._gaps
         self._job.step = step
         self._write(Metrics(step=step, values=values))
-        self._require_gradient(step, values)
-
-    def _require_gradient(self, step: int, values: dict[str, float]) -> None:
-        count, most = self._still.saw(values), self._job.config.run.no_gradient_updates
-        if 0 < most <= count:
-            raise NoGradient(
-                f"Loss and gradient were exactly 0 in {count} updates in a row (up to step {step}), so nothing is "
-                "learned.",
-                hint="Resume allows as many updates again; run.no_gradient_updates: 0 lets the run continue anyway.",
-            )
+        self._health.look(step, float(metrics["actor/loss"]), float(metrics["actor/grad_norm"]))
 
     def on_step_end(self) -> None:
         """The samplers get the weights, and a checkpoint is written where one is due."""
@@ -145,23 +143,24 @@ class GroupTrainer(PPOTrainerSync):
 
     def _save_is_due(self) -> bool:
         run, step = self._job.config.run, self.global_steps
-        if self._folder.asked_to_stop:
+        if self._folder.asked_to_stop or step == run.max_steps:
             return True
-        if step == run.max_steps:
-            return bool(run.save_every or run.save_every_minutes)
         minutes = (time.monotonic() - self._saved_at) / 60
         by_time = bool(run.save_every_minutes) and minutes >= run.save_every_minutes
         return by_time or bool(run.save_every and step % run.save_every == 0)
 
     def _save_checkpoint(self) -> None:
-        began = time.monotonic()
+        """verl's own checkpoint; of the last step also the model, as any run leaves it."""
+        self._phase("saving")
+        began, step, run_dir = time.monotonic(), self.global_steps, self._folder.run_dir
         super()._save_checkpoint()
-        folder = Path(self.config.trainer.default_local_dir) / f"global_step_{self.global_steps}"
-        size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-        path = str(folder.relative_to(self._folder.run_dir))
+        saved = Path(self.config.trainer.default_local_dir) / f"global_step_{step}"
+        self._job.log(f"Step {step}: verl's own checkpoint is {saved.relative_to(run_dir)}.")
+        if step == self._job.config.run.max_steps:
+            size = write_whole(run_dir / FINAL, step, partial(copy_model, saved / "actor" / "huggingface"))
+            took = time.monotonic() - began
+            self._write(CheckpointSaved(step=step, path=FINAL, bytes=size, final=True, seconds=took))
         self._saved_at = time.monotonic()
-        self._job.saved_step, took = self.global_steps, self._saved_at - began
-        self._write(CheckpointSaved(step=self.global_steps, path=path, bytes=size, seconds=took))
 
     # --- Its rows ---
 

@@ -79,7 +79,11 @@ def test_other_methods_are_refused_by_name(kind: str) -> None:
         ("model.lora_rank", 8, "verl has not been shown to do it as our own trainer does: set 0"),
         ("grpo.beta", 0.1, "verl has not been shown to do it as our own trainer does: set 0.0"),
         ("grpo.loss_type", "grpo", "verl would count excluded rollouts in the mean of this loss: set dapo"),
-        ("grpo.scale_rewards", "batch", "groups are scored where they are played, so there is no spread of the whole"),
+        (
+            "grpo.scale_rewards",
+            "batch",
+            "so no process has all rewards of the step: set group",
+        ),
         ("rewards.aggregation", "normalize_then_sum", "verl does not have it"),
         ("rollout.engine", "in_process", "on verl a vLLM samples the turns: set vllm"),
         ("rollout.max_staleness", 1, "verl does not have it, our own trainer on one device has: set 0"),

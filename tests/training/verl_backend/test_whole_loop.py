@@ -15,6 +15,7 @@ from tests.training.verl_backend.conftest import RunInVerl
 from tests.training.verl_backend.cpu_job import VARIABLES, behave, cpu_folder, cpu_job
 from training.algorithms.job import Job
 from training.journal import Journal
+from training.model_check import check_model_folder
 
 pytestmark = [pytest.mark.verl, pytest.mark.timeout(900)]
 PROMPTS, SIZE, STEPS = 4, 4, 2
@@ -52,6 +53,21 @@ def outcomes(found: list[Any], step: int) -> dict[str, tuple[Any, ...]]:
     return ended | groups
 
 
+def apart(mine: Path, theirs: Path, base: Path) -> float:
+    """How far two trained models are apart, as a share of how far the second has moved from their base."""
+    from transformers import AutoModelForCausalLM
+
+    ours, other, began = (
+        dict(AutoModelForCausalLM.from_pretrained(folder).named_parameters()) for folder in (mine, theirs, base)
+    )
+    assert set(ours) == set(other)
+
+    def norm(left: dict[str, Any], right: dict[str, Any]) -> float:
+        return float(sum(float((left[name] - right[name]).detach().double().square().sum()) for name in right) ** 0.5)
+
+    return norm(ours, other) / norm(other, began)
+
+
 def test_two_steps(trained_folder: Path, tmp_path: Path, run_in_verl: RunInVerl, no_health: None) -> None:
     run_dir, figures_path = tmp_path / "run", tmp_path / "figures.jsonl"
     sizes = {"prompts_per_step": PROMPTS, "num_generations": SIZE}
@@ -78,7 +94,11 @@ def test_two_steps(trained_folder: Path, tmp_path: Path, run_in_verl: RunInVerl,
     assert steps == [1, 2] and kinds["run_started"] == 1 and found[-1].type == "run_finished"
     assert (found[-1].status, found[-1].step, found[-1].error) == ("succeeded", 2, None)
     (saved,) = of_type(run_dir, "checkpoint")
-    assert (run_dir / saved.path).is_dir() and saved.step == 2 and saved.bytes > 0
+    assert (saved.path, saved.step, saved.final) == ("model", 2, True) and saved.bytes > 0
+    check_model_folder(run_dir / "model")
+    share = apart(run_dir / "model", tmp_path / "trl" / "model", trained_folder)
+    print(f"The models are {share:.2g} of their way apart.")
+    assert share < 1e-3
     of_weights = {
         event.policy_step for event in found if event.type == "rollout_finished" and "-s2-" in event.rollout
     } - {None}
