@@ -68,12 +68,13 @@ def apart(mine: Path, theirs: Path, base: Path) -> float:
     return norm(ours, other) / norm(other, began)
 
 
-def test_two_steps(trained_folder: Path, tmp_path: Path, run_in_verl: RunInVerl, no_health: None) -> None:
+@pytest.mark.parametrize("devices", [1, 2])
+def test_two_steps(devices: int, trained_folder: Path, tmp_path: Path, run_in_verl: RunInVerl, no_health: None) -> None:
     run_dir, figures_path = tmp_path / "run", tmp_path / "figures.jsonl"
     sizes = {"prompts_per_step": PROMPTS, "num_generations": SIZE}
     with scripted_server(behave) as url:
         job = cpu_job(run_dir, trained_folder, url, rollout=sizes, run={"max_steps": STEPS, "save_every": 2})
-        folder = cpu_folder(job, more={"trainer.logger": ["console", "file"]})
+        folder = cpu_folder(job, devices, more={"trainer.logger": ["console", "file"]})
         job.journal.close()
         words = ("-m", "training.verl_backend", str(folder.path))
         done = run_in_verl(*words, timeout_s=800, **VARIABLES, VERL_FILE_LOGGER_PATH=str(figures_path))
