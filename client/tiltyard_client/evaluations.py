@@ -142,7 +142,7 @@ class Days(StrEnum):
 def compare(
     runs: Annotated[
         list[str],
-        typer.Argument(help="Two to eight evaluations, by name or id.", autocompletion=completing.runs),
+        typer.Argument(help="Two to eight evaluations, or runs that held out tasks.", autocompletion=completing.runs),
     ],
     spec: Annotated[
         str, typer.Option(help="What rewards are weighed by: reward:NAME@VERSION, or a run of these.")

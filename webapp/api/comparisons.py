@@ -29,7 +29,9 @@ router = Router(tags=["comparisons"])
 def compare(
     request: HttpRequest, slug: str, c: Annotated[list[str] | None, Query(max_length=100)] = None, spec: str = ""
 ) -> dict[str, Any]:
-    """Evaluations side by side: `c` names runs, and may be repeated; `spec` is what rewards are weighed by.
+    """Evaluations, and runs that train by the tasks that they held out, side by side.
+
+    `c` names runs, and may be repeated; `spec` is what rewards are weighed by.
 
     `answer` says in one sentence which is better, as the page does, and what that leaves out. `figures` are those of
     the page, each `{value, low, high, tasks}`; rewards only where one spec gave or weighed all.
