@@ -417,6 +417,9 @@ class Queue:
 
 
 def read_queue() -> Queue:
-    """The queues of all pools, in three queries."""
+    """The queues of all pools, in three queries; in two where all that wait are of one person in one project, between
+    whom no share decides."""
     alive = Worker.objects.with_drains().filter(beat_at__gt=Now() - GONE_AFTER).order_by("name")
-    return Queue(_runs_waiting(), list(alive), used_seconds(TRAIN, ENDPOINT))
+    runs = _runs_waiting()
+    sharing = {(run.project_id, run.created_by_id) for run in runs if run.queued or run.silent}
+    return Queue(runs, list(alive), used_seconds(TRAIN, ENDPOINT) if len(sharing) > 1 else [])
