@@ -79,7 +79,7 @@ def test_the_meaning_of_an_answer(
 def test_an_answer_that_never_comes_is_worth_another_try(
     service: Service, make_channel: Callable[..., Channel], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(outbound.post, "__kwdefaults__", {"total_s": 0.5})
+    monkeypatch.setitem(outbound.post.__kwdefaults__, "total_s", 0.5)
     service.hold = True
     verdict = channel_test(make_channel())
     assert (verdict.ok, verdict.again) == (False, True)
