@@ -26,7 +26,9 @@ class Metric(NamedTuple):
 
 METRICS: dict[str, Metric] = {
     "reward": Metric(_("Reward"), _("Mean reward of the step's rollouts, excluded ones left out.")),
-    "reward_std": Metric(_("Reward spread"), _("Standard deviation of the rewards within groups, averaged.")),
+    "reward_std": Metric(
+        _("Reward spread"), _("Standard deviation of all rewards of a step; of imported runs within groups, averaged.")
+    ),
     "success": Metric(
         _("Success"), _("Share of tasks that are solved: of the step's rollouts, and ★ on held-out tasks.")
     ),
