@@ -28,6 +28,7 @@ def test_a_run_that_was_first_in_line_is_not_of_the_request_for_another(
             seen.append(log_about())
 
     monkeypatch.setattr(supervisor, "folder_problem", lambda: "")
+    monkeypatch.setattr(supervisor, "draining", lambda: False)
     monkeypatch.setattr(supervisor, "_claim_next", lambda _run, _pool: lease)
     monkeypatch.setattr(supervisor, "Supervisor", Seen)
     monkeypatch.setattr(supervisor, "nudge_next", lambda _pool: seen.append(log_about()))
