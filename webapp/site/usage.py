@@ -34,11 +34,11 @@ class Line(NamedTuple):
 
 
 def _lines_of(usage: Usage) -> list[Line]:
-    by_pair: dict[tuple[str, str], list[Used]] = defaultdict(list)
+    by_pair: dict[tuple[str, str, str], list[Used]] = defaultdict(list)
     for line in usage.sums:
-        by_pair[line.project, line.person].append(line)
+        by_pair[line.slug, line.project, line.person].append(line)
     lines = []
-    for (project, person), parts in by_pair.items():
+    for (_slug, project, person), parts in by_pair.items():
         hours = sum(part.hours for part in parts if part.pool == TRAIN)
         share = hours / usage.device_hours if usage.device_hours else None
         others = sum(part.hours for part in parts if part.pool != TRAIN)
@@ -55,7 +55,7 @@ def _headline(usage: Usage, lines: Sequence[Line]) -> str:
     values |= {"n": len({line.person for line in used}), "most": used[0].person or _("a person who is gone")}
     values |= {"project": used[0].project, "share": f"{100 * (used[0].share or 0.0):.0f}%"}
     text = ngettext(
-        "%(n)d person used %(hours)s device hours in the last %(days)d days, most of them for %(project)s.",
+        "%(n)d person used %(hours)s device hours in the last %(days)d days, %(share)s of them for %(project)s.",
         "%(n)d people used %(hours)s device hours in the last %(days)d days; %(most)s used %(share)s of them for "
         "%(project)s.",
         values["n"],
@@ -91,6 +91,6 @@ def usage_page(request: HttpRequest) -> HttpResponse:
 def usage_csv(request: HttpRequest) -> CsvResponse:
     """The same as a table: a line for each day, project, person and pool."""
     usage = usage_of(cast(User, request.user), _asked_days(request))
-    header = ["day", "project", "person", "pool", "hours", "runs"]
-    rows = ((line.day, line.project, line.person, line.pool, round(line.hours, 4), line.runs) for line in usage.items)
+    header = ["day", "project", "slug", "person", "pool", "hours", "runs"]
+    rows = ((*line[:5], round(line.hours, 4), line.runs) for line in usage.items)
     return CsvResponse(csv_lines(header, rows), "usage.csv")

@@ -142,7 +142,7 @@ def test_the_page_says_it_in_one_sentence(
     assert "No run has used a device in the last 30 days." in client.get("/usage/").content.decode()
     worked((now - timedelta(minutes=90), now - timedelta(minutes=30)), by=bob)
     page = client.get("/usage/?days=7").content.decode()
-    assert "1 person used 1.0 device hours in the last 7 days, most of them for Joust." in page
+    assert "1 person used 1.0 device hours in the last 7 days, 100% of them for Joust." in page
     worked((now - timedelta(minutes=60), now - timedelta(minutes=45)), by=alice)
     page = client.get("/usage/?days=7").content.decode()
     assert "2 people used 1.2 device hours in the last 7 days; bob used 80% of them for Joust." in page
@@ -190,6 +190,19 @@ def test_the_api_has_the_same_and_a_projects_token_sees_that_project(
     assert ApiToken.objects.get().project == other
     answer = Client().get("/api/v1/usage", headers={"Authorization": f"Bearer {secret}"}).json()
     assert [item["project"] for item in answer["items"]] == ["Other"]
+
+
+def test_two_projects_of_one_name_are_two_lines(
+    worked: Made, alice: User, project: Project, client_for: Callable[..., Client]
+) -> None:
+    twin = Project.objects.create(team=project.team, name=project.name, slug="joust-2")
+    late = midnight(1)
+    worked((late, late + timedelta(hours=1)), by=alice)
+    worked((late, late + timedelta(hours=3)), by=alice, project=twin)
+    assert [(line.slug, line.hours) for line in usage_of(alice).sums] == [("joust-2", 3.0), ("joust", 1.0)]
+    page = client_for(alice).get("/usage/").content.decode()
+    assert "1 person used 4.0 device hours in the last 30 days, 75% of them for Joust." in page
+    assert page.count('<td class="num" data-label="Runs">1</td>') == 2
 
 
 def test_it_takes_three_queries_however_many_attempts(worked: Made, alice: User, now: datetime) -> None:

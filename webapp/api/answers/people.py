@@ -42,6 +42,7 @@ class UsedHours(Answer):
 
     day: date = Field(description="of the site's time zone")
     project: str
+    slug: str = Field(description="the project's name in addresses")
     person: str = Field(description="user name; empty: they are gone")
     pool: str = Field(description="train: with a device; endpoint: without one")
     hours: float

@@ -46,11 +46,12 @@ GROUP BY GROUPING SETS ((day, project_id, created_by_id, pool), (project_id, cre
 
 
 class Used(NamedTuple):
-    """Hours of one person in one project and pool. ``day`` is ``None`` for the sum over all days. ``person`` is empty
-    where the person is gone."""
+    """Hours of one person in one project and pool. ``day`` is ``None`` for the sum over all days. Two projects may have
+    one name, so ``slug`` says which. ``person`` is empty where the person is gone."""
 
     day: date | None
     project: str
+    slug: str
     person: str
     pool: str
     hours: float
@@ -85,7 +86,7 @@ class Usage:
 
 def usage_of(user: User, days: int = USUAL) -> Usage:
     """What was used in the projects that a person may see, in three queries; administrators see all projects."""
-    projects = dict(_projects_for(user).values_list("pk", "name"))
+    projects = {pk: (name, slug) for pk, name, slug in _projects_for(user).values_list("pk", "name", "slug")}
     bounds = _midnights(days)
     asked: dict[str, Any] = {
         "projects": list(projects),
@@ -101,7 +102,7 @@ def usage_of(user: User, days: int = USUAL) -> Usage:
     found = [
         Used(
             None if day is None else timezone.localtime(bounds[day - 1]).date(),
-            projects[project],
+            *projects[project],
             names.get(person, ""),
             pool,
             seconds / 3600,
@@ -109,8 +110,8 @@ def usage_of(user: User, days: int = USUAL) -> Usage:
         )
         for day, project, person, pool, seconds, runs in rows
     ]
-    items = sorted((line for line in found if line.day is not None), key=lambda line: (line.day, *line[1:4]))
-    sums = sorted((line for line in found if line.day is None), key=lambda line: (-line.hours, *line[1:4]))
+    items = sorted((line for line in found if line.day is not None), key=lambda line: (line.day, *line[1:5]))
+    sums = sorted((line for line in found if line.day is None), key=lambda line: (-line.hours, *line[1:5]))
     return Usage(days, bounds[0], items, sums)
 
 
