@@ -17,7 +17,7 @@ from training.config import JobConfig, Stage
 from training.data.making.convert import Converted, ConvertOptions, convert
 from training.data.reader import read_records
 from training.errors import ConfigError
-from training.exports.verl_options import REWARD_NAME, TRAIN_NAME, VERL, translated
+from training.exports.verl_options import REWARD_NAME, TRAIN_NAME, VERL, translated, tree_of
 from training.exports.verl_reward import reward_text
 from training.rows import answer_of
 
@@ -112,20 +112,9 @@ def verl_yaml(config: JobConfig, name: str = "") -> str:
     """verl's overrides; what cannot be carried over becomes comments there."""
     keys, missing = translated(config)
     keys |= {"trainer.project_name": "tiltyard", "trainer.experiment_name": name or "run"}
-    text = yaml.safe_dump(_nested(keys), sort_keys=True, allow_unicode=True)
+    text = yaml.safe_dump(tree_of(keys), sort_keys=True, allow_unicode=True)
     lines = [f"# {line}\n" for line in _missing(config, missing)]
     return "".join([HEAD, text, "\n# Not carried over:\n", *lines])
-
-
-def _nested(keys: dict[str, Any]) -> dict[str, Any]:
-    tree: dict[str, Any] = {}
-    for path, value in keys.items():
-        *groups, last = path.split(".")
-        node = tree
-        for group in groups:
-            node = node.setdefault(group, {})
-        node[last] = value
-    return tree
 
 
 def _missing(config: JobConfig, missing: dict[str, str]) -> list[str]:

@@ -6,7 +6,7 @@ ours that has no meaning there is left at verl's default.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from training.config import METHODS, JobConfig
@@ -343,3 +343,15 @@ def translated(config: JobConfig) -> tuple[dict[str, Value], dict[str, str]]:
         if carried.why:
             missing[option] = carried.why
     return _adapter(config) | keys | _moments(config) | _spanning(config), missing
+
+
+def tree_of(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The dotted keys as the tree that a YAML file of verl has."""
+    tree: dict[str, Any] = {}
+    for path, value in settings.items():
+        *groups, last = path.split(".")
+        node = tree
+        for group in groups:
+            node = node.setdefault(group, {})
+        node[last] = value
+    return tree

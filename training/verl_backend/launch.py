@@ -13,10 +13,11 @@ from training.algorithms.job import Job, row_order
 from training.algorithms.loading import fetch_base, load_tokenizer
 from training.config import JobConfig
 from training.exports.verl import HEAD
+from training.exports.verl_options import tree_of
 from training.rewards.defaults import said, with_rewards
 from training.rollout.tokens import ChatTemplate
 from training.verl_backend.folder import FOLDER_NAME, LOOPS_NAME, SETTINGS_NAME, TOKENIZER_NAME, JobFolder, Plan
-from training.verl_backend.settings import LOOP, Devices, require_fit, settings_of, tree_of
+from training.verl_backend.settings import LOOP, Devices, require_fit, settings_of
 
 
 def make_folder(job: Job, devices: Devices, more: Mapping[str, Any] | None = None) -> JobFolder:

@@ -6,9 +6,8 @@ value that verl has (``REFUSED``), or carried over into verl's keys, which ``tra
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from training.config import JobConfig
 from training.errors import ConfigError
@@ -211,15 +210,3 @@ def _of_devices(config: JobConfig, devices: Devices) -> dict[str, Value]:
 def carried_options() -> frozenset[str]:
     """The options whose keys come from the table of the export."""
     return frozenset(OPTIONS) - OURS - LATER
-
-
-def tree_of(settings: Mapping[str, Value]) -> dict[str, Any]:
-    """The dotted keys as the tree that a YAML file of verl has."""
-    tree: dict[str, Any] = {}
-    for path, value in settings.items():
-        *groups, last = path.split(".")
-        node = tree
-        for group in groups:
-            node = node.setdefault(group, {})
-        node[last] = value
-    return tree

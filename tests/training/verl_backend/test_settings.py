@@ -9,7 +9,7 @@ import pytest
 
 from training.config import METHODS, JobConfig
 from training.errors import ConfigError
-from training.exports.verl_options import OPTIONS
+from training.exports.verl_options import OPTIONS, tree_of
 from training.verl_backend.settings import (
     LATER,
     OURS,
@@ -17,7 +17,6 @@ from training.verl_backend.settings import (
     Devices,
     require_fit,
     settings_of,
-    tree_of,
     value_of,
 )
 

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.training.exports.test_verl_tree import has
 from tests.training.verl_backend.conftest import PYTHON, RunInVerl
 from tests.training.verl_backend.test_settings import job
-from training.exports.verl_options import VERL
-from training.verl_backend.settings import Devices, settings_of, tree_of
+from training.exports.verl_options import VERL, tree_of
+from training.verl_backend.settings import Devices, settings_of
 
 pytestmark = pytest.mark.verl
 OPEN = ("actor_rollout_ref.model.override_config.",)
@@ -22,14 +23,6 @@ JOBS: list[dict[str, Any]] = [
     {"optim": {"max_tokens_per_micro_batch": 4096}, "model": {"attention": "flash_attention_2"}},
     {"model": {"dtype": "bfloat16", "gradient_checkpointing": True}, "grpo": {"delta": 3, "epsilon_high": 0.28}},
 ]
-
-
-def has(tree: Any, path: str) -> bool:
-    for name in path.split("."):
-        if not isinstance(tree, dict) or name not in tree:
-            return False
-        tree = tree[name]
-    return True
 
 
 def test_every_key_is_in_the_config_tree() -> None:

@@ -134,8 +134,8 @@ class SignOnCallback(OIDCAuthenticationCallbackView):  # type: ignore[misc]
         if not settings.OIDC_ISSUER:
             raise Http404
         if "error" in request.GET:  # the package would also log out a person who is logged in
-            request.session.get("oidc_states", {}).pop(request.GET.get("state", ""), None)
-            request.session.modified = True
+            if request.session.get("oidc_states", {}).pop(request.GET.get("state", ""), None):
+                request.session.modified = True
             return self.login_failure()
         try:
             answer: HttpResponse = super().get(request)

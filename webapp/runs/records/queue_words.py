@@ -265,6 +265,8 @@ def _seconds(value: float) -> str:
 
 def _rule_text(found: Queued, first: Waiting, sees: Collection[UUID]) -> str:
     """By what the first of the runs ahead goes first; empty where it does so only later."""
+    if not found.rule:
+        return ""
     run, shares, unit = found.run, found.pool.shares, _places if found.pool.name == ENDPOINT else _devices
     one, other = shares.rank(first), shares.rank(run)
     named = {"run": _name_of(first, sees), "project": _project_of(first, sees), "own": _project_of(run, sees)}
@@ -281,8 +283,6 @@ def _rule_text(found: Queued, first: Waiting, sees: Collection[UUID]) -> str:
         "person_devices": devices % {**people, "n": unit(one.person_devices), "m": other.person_devices},
         "person_minutes": spent % {**people, "n": _time(one.person_minutes), "m": _time(other.person_minutes)},
     }
-    if not found.rule:
-        return ""
     ahead = found.ahead or 0
     text = ngettext("Waits behind %(n)d run: %(why)s", "Waits behind %(n)d runs: %(why)s", ahead)
     return text % {"n": ahead, "why": sentences.get(found.rule, _("%(run)s was queued earlier.") % named)}
