@@ -47,6 +47,7 @@ STARTERS = {
     "training/reporting/starting.py",  # one process a tracker, which reads the journal as long as the run lasts
     "training/policy/vllm_server.py",  # vLLM's keeper, as long as the run lasts
     "training/policy/vllm_keeper.py",  # vLLM, until the pipe of the run closes
+    "training/verl_backend/learner.py",  # verl's process, which a pipe of ours ends
     "training/children.py",  # short-lived programs with their limits, and those that answer over both their pipes
     "webapp/engine/trainer.py",  # the trainer, which a supervisor watches
     "webapp/chat/holder.py",  # a model that is talked with over both its pipes

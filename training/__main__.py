@@ -6,7 +6,6 @@ import argparse
 import json
 import os
 import sys
-import threading
 from collections.abc import Callable
 from datetime import datetime
 from importlib import import_module
@@ -15,6 +14,7 @@ from typing import NamedTuple
 
 from pydantic import ValidationError
 
+from training.children import PARENT_VARIABLE
 from training.config import JobConfig, config_load, nearest_option
 from training.errors import ConfigError, TiltyardError
 from training.floors import floors_broken
@@ -22,7 +22,6 @@ from training.plain import number_in
 from training.words import complaint_of, option_of
 
 EXIT_USAGE = 2
-PARENT_VARIABLE = "TILTYARD_PARENT_FD"
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -109,13 +108,6 @@ def _takes_export(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--output", type=Path, required=True, help="folder for train.parquet and config.yaml")
 
 
-def _takes_verl(parser: argparse.ArgumentParser) -> None:
-    _takes_config(parser)
-    parser.add_argument("--run-dir", type=Path, required=True, help="folder of the run, under one path on every host")
-    parser.add_argument("--nodes", type=int, default=1, help="hosts (1)")
-    parser.add_argument("--devices", type=int, default=1, help="GPUs of each host (1)")
-
-
 def _takes_pairs(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", type=Path, nargs="+", help="run directories of its attempts, oldest first")
     parser.add_argument("--output", type=Path, required=True, help="JSON Lines file to write")
@@ -162,7 +154,8 @@ def _with_config(does: Callable[[JobConfig, argparse.Namespace], int]) -> Callab
 
 
 def _run(config: JobConfig, options: argparse.Namespace) -> int:
-    from training.main import run_job, watch_parent
+    from training.main import run_job
+    from training.sessions import watch_parent
 
     descriptor = options.parent_pipe if options.parent_pipe is not None else _descriptor_from_environment()
     if descriptor is not None:
@@ -190,7 +183,7 @@ def _docs(page: str) -> int:
 
 def _chat() -> int:
     from training.chat.serve import serve
-    from training.main import watch_parent
+    from training.sessions import watch_parent
 
     if (descriptor := _descriptor_from_environment()) is not None:
         watch_parent(descriptor)
@@ -245,24 +238,6 @@ def _export_verl(config: JobConfig, output: Path, *, name: str) -> int:
         sys.stderr.write(f"{exc.message} {exc.hint}".strip() + "\n")
         return EXIT_USAGE
     print(f"{output}: {', '.join(names)}")
-    return 0
-
-
-def _verl(config: JobConfig, run_dir: Path, *, nodes: int, devices: int) -> int:
-    from training.algorithms.job import Job
-    from training.journal import Journal
-    from training.verl_backend.launch import make_folder
-    from training.verl_backend.settings import Devices
-
-    journal = Journal(run_dir)
-    try:
-        folder = make_folder(Job(config, run_dir, journal, threading.Event()), Devices(nodes, devices))
-    except TiltyardError as exc:
-        sys.stderr.write(f"{exc.message} {exc.hint}".strip() + "\n")
-        return EXIT_USAGE
-    finally:
-        journal.close()
-    print(f"Start it with verl's Python: python -m training.verl_backend {folder.path}")
     return 0
 
 
@@ -378,10 +353,6 @@ COMMANDS = (
     Command(
         "export-verl", "write a job for verl: its rows as parquet, its options as YAML", _takes_export,
         _with_config(lambda config, given: _export_verl(config, given.output, name=given.config.stem)),
-    ),
-    Command(
-        "verl", "make the job folder that verl trains from, on several devices (docs/verl.md)", _takes_verl,
-        _with_config(lambda config, given: _verl(config, given.run_dir, nodes=given.nodes, devices=given.devices)),
     ),
     Command(
         "pairs", "make preference pairs of a run's rollouts, for DPO", _takes_pairs,

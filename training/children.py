@@ -42,8 +42,13 @@ DEVICES = (
     "NCCL_DEBUG",
 )
 CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE")
-# What the operator puts in place for jobs: the folder that reward models lie in, and a Python that has vLLM.
-REWARD_MODELS, VLLM_PYTHON = "TILTYARD_REWARD_MODELS", "TILTYARD_VLLM_PYTHON"
+# What the operator puts in place for jobs: the folder that reward models lie in, a Python that has vLLM and one with
+# verl, and the Ray cluster that verl's jobs run on, with what opens it.
+REWARD_MODELS, VLLM_PYTHON, VERL_PYTHON = "TILTYARD_REWARD_MODELS", "TILTYARD_VLLM_PYTHON", "TILTYARD_VERL_PYTHON"
+RAY_ADDRESS = "TILTYARD_RAY_ADDRESS"
+RAY = (RAY_ADDRESS, "RAY_AUTH_MODE", "RAY_AUTH_TOKEN")
+# The number of the pipe that closes when who started a trainer is gone.
+PARENT_VARIABLE = "TILTYARD_PARENT_FD"
 
 
 def child_env(*names: Iterable[str], **named: str) -> dict[str, str]:

@@ -309,6 +309,14 @@ class SamplerDied(TiltyardError):
     pauses = True
 
 
+class DiedWithoutWord(Exception):
+    """The process that trained for us has ended and left no last word. ``code`` is our own exit code for it."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(f"exit code {code}")
+        self.code = 128 - code if code < 0 else code or 1
+
+
 class StopRequested(TiltyardError):
     """Someone asked the run to stop; not a failure."""
 

@@ -7,7 +7,8 @@ How a run ends:
     (``training/sessions.py``), and says which steps were not saved.
  3. A typed error: ``paused`` if a person or time can fix it, else ``failed``, with its code, sentence and next action.
     Anything else: ``failed`` with ``trainer_crashed`` and the end of the traceback in the log.
- 4. The supervisor dies: its pipe closes and the process exits at once, without a last event; another attempt may
+ 4. What trains is a process of its own and dies without a last word: so does this one.
+ 5. The supervisor dies: its pipe closes and the process exits at once, without a last event; another attempt may
     already run.
 """
 
@@ -21,7 +22,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
@@ -29,7 +30,7 @@ from typing import Any, BinaryIO
 
 from training.algorithms.job import Job
 from training.config import JobConfig, config_to_yaml
-from training.errors import Boundary, ErrorInfo, StopRequested, TiltyardError
+from training.errors import Boundary, DiedWithoutWord, ErrorInfo, StopRequested, TiltyardError
 from training.journal import JOURNAL_NAME, Event, Journal, LogLine, Metrics, RunFinished, RunStarted, last_attempt
 from training.machine import disk_fault
 from training.reporting.starting import Reports
@@ -152,7 +153,7 @@ class Outputs:
             self._metrics.close()
 
 
-EXIT_SUCCEEDED, EXIT_FAILED, EXIT_PARENT_DIED, EXIT_STOPPED, EXIT_PAUSED = 0, 1, 3, 4, 5
+EXIT_SUCCEEDED, EXIT_FAILED, EXIT_STOPPED, EXIT_PAUSED = 0, 1, 4, 5
 TRACEBACK_LINES = 30
 WATCH_S = 0.2
 CONFIG_NAME = "config.yaml"
@@ -203,7 +204,9 @@ def _train(job: Job, ending: _Ending) -> int:
     try:
         ending.job = job
         job.keep_room()
-        job.config.method.load()(job)
+        learner_of(job.config)(job)
+    except DiedWithoutWord as died:
+        return died.code
     except StopRequested:
         return ending.write("stopped")
     except TiltyardError as error:
@@ -213,6 +216,16 @@ def _train(job: Job, ending: _Ending) -> int:
             return ending.write("paused", fault.info)
         return ending.write("failed", _crash(exc, job.journal))
     return ending.write("succeeded", hours=job.config.run.max_hours if job.out_of_time else None)
+
+
+def learner_of(config: JobConfig) -> Callable[[Job], None]:
+    """Who does the job: verl on Ray, or its method's own function on one device. Both take a job, journal what they do,
+    look at its stop flag, leave whole checkpoints and a model, and raise typed errors."""
+    if config.by_verl:
+        from training.verl_backend.learner import run_verl  # only where it is needed
+
+        return run_verl
+    return config.method.load()
 
 
 def _device_fault(exc: Exception) -> TiltyardError | None:
@@ -289,20 +302,6 @@ def _crash(exc: Exception, journal: Journal) -> ErrorInfo:
     )
 
 
-def watch_parent(descriptor: int) -> None:
-    """Exit at once when the other end of the pipe closes: a trainer must not outlive its supervisor."""
-
-    def watch() -> None:
-        try:
-            while os.read(descriptor, 64):
-                continue
-        except OSError:
-            sys.stderr.write("The parent's pipe broke.\n")
-        os._exit(EXIT_PARENT_DIED)
-
-    threading.Thread(target=watch, name="parent-watch", daemon=True).start()
-
-
 class ToldJournal(Journal):
     """A journal that also informs people, and files for their scripts, of events that they wait for."""
 
@@ -314,6 +313,14 @@ class ToldJournal(Journal):
     def write(self, event: Any) -> None:
         """Append the event, then print its line if it has one, and put it into the run's files."""
         super().write(event)
+        self._tell(event)
+
+    def relay(self, event: Any) -> None:
+        """The same for an event of another process."""
+        super().relay(event)
+        self._tell(event)
+
+    def _tell(self, event: Any) -> None:
         line = progress_line(event)
         if line and self._aloud:
             print(line, flush=True)

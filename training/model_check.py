@@ -35,6 +35,10 @@ PICKLES = {
     ".msgpack",
     ".model_state",
 }
+STATES = {"training_args.bin", "optimizer.pt", "scheduler.pt", "rng_state.pth"}
+VERL = "verl"
+"""What a checkpoint has for resuming: these files, or all below this folder. Nothing that loads a model opens them; a
+run that resumes does, from its own checkpoints, where they are as their manifest says."""
 CODE = {".py", ".pyc", ".so", ".pyd", ".dll", ".dylib", ".sh", ".cu", ".cpp"}
 FORBIDDEN_KEYS = {
     "auto_map",
@@ -74,7 +78,7 @@ def check_model_folder(folder: Path, *, links_within: Path | None = None) -> Mod
         suffix = path.suffix.lower()
         if suffix in CODE:
             raise ModelError(f"The model folder holds code: {path.name}.", hint=_HINT)
-        if suffix in PICKLES and path.name != "training_args.bin":
+        if suffix in PICKLES and not _is_state(path.relative_to(folder)):
             raise ModelError(f"The model folder holds a format that can run code: {path.name}.", hint=_HINT)
     for path in files:
         if path.suffix == ".json" and not path.name.endswith(".index.json"):
@@ -181,6 +185,10 @@ def _elements(path: Path, entry: Any, room: int) -> int:
     if count > max(0, end - begin) * 2:  # the smallest number formats have half a byte an element
         raise ModelError(f"{path.name} is cut off or its header lies.", hint=_HINT)
     return count
+
+
+def _is_state(path: Path) -> bool:
+    return path.parts[0] == VERL if len(path.parts) > 1 else path.name in STATES
 
 
 def _list_files(folder: Path, links_within: Path | None) -> list[Path]:

@@ -91,16 +91,18 @@ def each_check(config: JobConfig, *, load_template: bool = True, device: str = "
     checks.append(("dataset", _dataset))
     if config.method.plays:
         checks += [("environment", _environment), ("slots", _slots), ("rewards", _rewards)]
-    if config.samples_with_vllm:
+    if config.samples_with_vllm and not config.by_verl:
         checks.append(("sampler", _sampler))
     if config.method.trains:
         checks.append(("batch", _batch))
     if load_template and config.needs_model and _local_folder(config) is not None:
         checks.append(("template", _template))
-    if load_template and config.needs_model and config.model.source != STARTER:
+    if load_template and config.needs_model and config.model.source != STARTER and not config.by_verl:
         checks.append(("memory", lambda config: _memory(config, device)))
     for name, check in checks:
         yield from _of_stages(name, check, config)
+    if config.by_verl:
+        yield from _hardware(config, device)
     if config.mix.parts:
         yield from (found for found in [_run("rewards", _one_meaning, config)] if not found.ok)
     yield from (_tracker(name) for name in config.report.to)
@@ -318,6 +320,37 @@ def _sampler(config: JobConfig) -> Sentence:
     if version is None:
         raise _Problem(sentence(_("%(python)s has no vLLM."), python=str(python)), NOT_INSTALLED)
     return sentence(_("vLLM %(version)s is started with the run; it takes a minute or more."), version=version)
+
+
+def _hardware(config: JobConfig, device: str) -> Iterator[Check]:
+    """Each option that verl cannot train by, and whether verl is here. The memory of several devices is not estimated:
+    whether a job fits them is seen when it starts."""
+    from training.verl_backend.learner import device_kind
+    from training.verl_backend.settings import misfits
+
+    known = device_kind(config.run.device) if not device else "cpu" if "cpu" in (device, config.run.device) else "cuda"
+    for option, why in misfits(config, known):
+        yield _check("hardware", False, why).model_copy(update={"option": option, "hard": True})
+    yield _run("hardware", _verl, config)
+
+
+def _verl(config: JobConfig) -> Sentence:
+    from training.policy.vllm_server import installed_version
+    from training.verl_backend.learner import NO_CLUSTER, NOT_INSTALLED, cluster, verl_python
+
+    if config.hardware.hosts > 1 and not cluster():
+        raise _Problem(sentence(NO_CLUSTER.text), NO_CLUSTER.hint, option="hardware.hosts")
+    try:
+        python = verl_python()
+    except TiltyardError:
+        raise _Problem(sentence(_("verl is not installed here.")), NOT_INSTALLED, option="hardware.devices") from None
+    version = installed_version(python, "verl")
+    if version is None:
+        lacks = sentence(_("%(python)s has no verl."), python=str(python))
+        raise _Problem(lacks, NOT_INSTALLED, option="hardware.devices")
+    text = _("verl %(version)s trains it, on %(count)s in all. A stop ends after the step that it comes in.")
+    devices = counted(ngettext("one device", "{n} devices"), config.hardware.total)
+    return sentence(text, version=version, count=devices)
 
 
 def _batch(config: JobConfig) -> Sentence:

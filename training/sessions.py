@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -196,3 +198,27 @@ class Works:
             self._works = spent - self._before >= WORKS * (now - self._at)
             self._at, self._before = now, spent
         return self._works
+
+
+# A process that must not outlive who started it holds the read end of a pipe of theirs.
+
+EXIT_PARENT_DIED = 3
+
+
+def watch_parent(descriptor: int, before: Callable[[], None] = lambda: None) -> None:
+    """Exit at once when the other end of the pipe closes: a trainer must not outlive its supervisor.
+
+    ``before`` is done first, whatever comes of it.
+    """
+
+    def watch() -> None:
+        try:
+            while os.read(descriptor, 64):
+                continue
+        except OSError:
+            sys.stderr.write("The parent's pipe broke.\n")
+        with suppress(Exception):  # whatever it is, this process has to end
+            before()
+        os._exit(EXIT_PARENT_DIED)
+
+    threading.Thread(target=watch, name="parent-watch", daemon=True).start()

@@ -81,6 +81,8 @@ NOT_PASSED = {
     "TILTYARD_DEBUG": "pages of errors are for a clone",
     "TILTYARD_ENVIRONMENT_IMAGES": "no container has the engine's socket",
     "TILTYARD_VLLM_PYTHON": "the image has no vLLM: `sampler` has",
+    "TILTYARD_VERL_PYTHON": "the image has no verl",
+    "TILTYARD_RAY_ADDRESS": "the image has no verl",
     "CUDA_VISIBLE_DEVICES": "TRAIN_GPU chooses the device",
     "JUDGE_KEY_<NAME>": "names of your own: docker-compose.override.yml",
     "JUDGE_KEY_<NAME>_HOST": "names of your own: docker-compose.override.yml",

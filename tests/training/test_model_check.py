@@ -48,7 +48,11 @@ HOSTILE: dict[str, Callable[[Path], object]] = {
     "shared library": lambda f: (f / "kernel.so").write_bytes(b""),
     "pickle": lambda f: (f / "pytorch_model.bin").write_bytes(b"\x80\x04."),
     "pickle by another name": lambda f: (f / "weights.PKL").write_bytes(b"\x80\x04."),
-    "torch file": lambda f: (f / "optimizer.pt").write_bytes(b""),
+    "torch file": lambda f: (f / "weights.pt").write_bytes(b""),
+    "state of an optimiser in a subfolder": lambda f: (
+        (f / "sub").mkdir(),
+        (f / "sub" / "optimizer.pt").write_bytes(b""),
+    ),
     "link out": lambda f: os.symlink("/etc/passwd", f / "vocab.txt"),
     "link to a folder": lambda f: os.symlink("/etc", f / "extra"),
     "linked weights": lambda f: (
@@ -86,6 +90,19 @@ def test_a_hostile_folder_is_refused(folder: Path, name: str) -> None:
     with pytest.raises(ModelError) as caught:
         check_model_folder(folder)
     assert caught.value.message.endswith(".")
+
+
+def test_a_checkpoint_of_ours_is_a_model_to_begin_with(folder: Path) -> None:
+    """What it has for resuming is never opened when its model is loaded."""
+    before = check_model_folder(folder)
+    for name in ("optimizer.pt", "scheduler.pt", "rng_state.pth", "training_args.bin"):
+        (folder / name).write_bytes(b"\x80\x04.")
+    (folder / "verl" / "global_step_3").mkdir(parents=True)
+    (folder / "verl" / "global_step_3" / "model_world_size_2_rank_0.pt").write_bytes(b"\x80\x04.")
+    assert check_model_folder(folder) == before
+    (folder / "verl" / "x.py").write_text("")
+    with pytest.raises(ModelError, match="holds code"):
+        check_model_folder(folder)
 
 
 def test_missing_folder_is_a_model_error(tmp_path: Path) -> None:

@@ -316,6 +316,21 @@ LAST_SAVE_SHARE = 0.5
 """Of the reserve, that stays free when a run saves for the last time before it pauses because the disk is full."""
 
 
+def remove_outdated(job: Job) -> None:
+    """Delete the checkpoints of a run that are neither among the newest ``run.keep_last`` nor the best."""
+    folders, best = outdated(job.run_dir, job.config.run.keep_last, job.earlier)
+    if not folders:
+        return
+    paths = [job.named(folder) for folder in folders]
+    # Journalled first: a page must not offer what is gone. What a crash leaves is found by the next save.
+    job.journal.write(CheckpointsRemoved(paths=paths, why="old", best=job.named(best) if best is not None else ""))
+    for folder, name in zip(folders, paths, strict=True):
+        try:
+            remove(folder)
+        except OSError as exc:  # the folder of an earlier attempt may be another user's
+            job.log(f"{name} could not be removed: {exc.strerror}.", "warning")
+
+
 class Saver:
     """Saves one trainer's state. ``updates`` is how many updates are made of one sampling, the first of which follows
     step ``origin``; ``held_out`` gives the success of a step's weights on held-out tasks, where they were played;
@@ -414,21 +429,7 @@ class Saver:
         size, seconds = self._bytes, job.save_seconds
         measured = {"seconds": seconds, "reward": reward, "held_out": held_out}
         job.journal.write(CheckpointSaved(step=step, path=folder.name, bytes=size, **measured))
-        self._retain()
-
-    def _retain(self) -> None:
-        job = self.job
-        folders, best = outdated(job.run_dir, job.config.run.keep_last, job.earlier)
-        if not folders:
-            return
-        paths = [job.named(folder) for folder in folders]
-        # Journalled first: a page must not offer what is gone. What a crash leaves is found by the next save.
-        job.journal.write(CheckpointsRemoved(paths=paths, why="old", best=job.named(best) if best is not None else ""))
-        for folder, name in zip(folders, paths, strict=True):
-            try:
-                remove(folder)
-            except OSError as exc:  # the folder of an earlier attempt may be another user's
-                job.log(f"{name} could not be removed: {exc.strerror}.", "warning")
+        remove_outdated(job)
 
     def save_before_leaving(self, why: TiltyardError) -> None:
         """Save what was trained since the last checkpoint, as far as a run can continue from it."""

@@ -35,7 +35,7 @@ from training.config.rollout import (
     check_quantized_sampling,
     check_vllm,
 )
-from training.config.run import ReportConfig, RunConfig
+from training.config.run import HardwareConfig, ReportConfig, RunConfig
 from training.errors import ConfigError
 from training.words import OptionError, _, sentence
 
@@ -117,6 +117,7 @@ class JobConfig(Group):
     optim: OptimConfig = Field(default_factory=OptimConfig, title=_("Optimiser"))
     mix: MixConfig = Field(default_factory=MixConfig, title=_("Mix"))
     curriculum: CurriculumConfig = Field(default_factory=CurriculumConfig, title=_("Curriculum"))
+    hardware: HardwareConfig = Field(default_factory=HardwareConfig, title=_("Hardware"))
     run: RunConfig = Field(default_factory=RunConfig, title=_("Run"))
     report: ReportConfig = Field(default_factory=ReportConfig, title=_("Other trackers"))
 
@@ -134,6 +135,8 @@ class JobConfig(Group):
         if self.method.evaluates and self.run.max_hours:
             text = _("an evaluation plays all its tasks, so it has no time budget: take fewer tasks or tries")
             raise OptionError("run.max_hours", sentence(text))
+        if self.method.trains:
+            self._check_hardware()
         if self.method.trains and self.model.quantization != "none":
             self._check_quantized()
         if self.method.trains:
@@ -179,6 +182,16 @@ class JobConfig(Group):
         if self.mix.parts:
             check_each(("mix", "parts"), len(self.mix.parts), self.part)
         return self
+
+    def _check_hardware(self) -> None:
+        chosen = self.hardware
+        if chosen.backend == "trl" and chosen.total > 1:
+            text = _("TRL trains on one device here: choose verl, or one device on one host")
+            raise OptionError("hardware.backend", sentence(text))
+        if chosen.by_verl and (self.method.learns_from, self.method.gradient) != ("rollouts", "grpo"):
+            text = _("verl trains by GRPO here: {method} needs our own trainer, on one device")
+            option = "hardware.backend" if chosen.total == 1 else "hardware.devices"
+            raise OptionError(option, sentence(text, method=self.method.short))
 
     def _check_optimizer(self) -> None:
         chosen = self.optim
@@ -354,6 +367,11 @@ class JobConfig(Group):
     def learning_rate(self) -> float:
         """The learning rate that is trained with: the option, or what suits the method."""
         return self.optim.learning_rate or self.method.learning_rates[bool(self.model.lora_rank)]
+
+    @property
+    def by_verl(self) -> bool:
+        """Whether verl trains the job, on Ray (docs/verl.md)."""
+        return self.method.trains and self.hardware.by_verl
 
     @property
     def learns_values(self) -> bool:

@@ -92,7 +92,7 @@ _TASK_CURVES = ("tasks/new_share", "tasks/solved_share", "tasks/hopeless_share")
 def _rollout_groups(gradient: Literal["grpo", "rloo", "ppo"]) -> tuple[str, ...]:
     """The groups of a method that learns from rollouts, with those of its own gradient in their place."""
     played = ("model", "data", "environment", "rewards", "rollout", "vllm")
-    return (*played, gradient, "evaluate", "optim", "mix", "curriculum", "run", "report")
+    return (*played, gradient, "evaluate", "optim", "mix", "curriculum", "hardware", "run", "report")
 
 
 METHODS: dict[str, Method] = {

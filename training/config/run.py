@@ -1,4 +1,4 @@
-"""How long a job runs, what it keeps and on what, and which other trackers hear of it."""
+"""How long a job runs, what it keeps, on how many devices, and which other trackers hear of it."""
 
 from __future__ import annotations
 
@@ -99,6 +99,45 @@ class RunConfig(Group):
         ge=0,
         le=1024,
     )
+
+
+class HardwareConfig(Group):
+    """On how many devices a model is trained, and by what."""
+
+    devices: int = option(
+        1,
+        title=_("Devices"),
+        help=_(
+            "Devices of each host that train and sample the model together. More than one are a job for verl, which "
+            "the worker needs (`make setup-verl`)."
+        ),
+        basic=True,
+        ge=1,
+        le=64,
+    )
+    hosts: int = option(
+        1,
+        title=_("Hosts"),
+        help=_("Hosts with so many devices each. More than one need the Ray cluster that the worker names."),
+        ge=1,
+        le=1024,
+    )
+    backend: Literal["auto", "trl", "verl"] = option(
+        "auto",
+        title=_("Trainer"),
+        help=_("`auto` trains on one device by TRL, and on several by verl on Ray."),
+        choices={"auto": _("by the number of devices"), "trl": "TRL", "verl": "verl"},
+    )
+
+    @property
+    def total(self) -> int:
+        """All devices."""
+        return self.hosts * self.devices
+
+    @property
+    def by_verl(self) -> bool:
+        """Whether verl trains."""
+        return self.backend == "verl" or (self.backend == "auto" and self.total > 1)
 
 
 # Which other trackers hear of a run, and what each of them needs of the worker.

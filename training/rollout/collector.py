@@ -27,13 +27,13 @@ from training.chat_client import drop_clients, keep_clients, usage
 from training.config import JobConfig, Signal
 from training.data import Row
 from training.errors import DataError, StopRequested, StorageFull, TiltyardError
-from training.journal import ORDERS_NAME, Event, GroupScored, Journal, LogLine, PhaseChanged, RolloutStarted
+from training.journal import ORDERS_NAME, Event, GroupScored, Journal, PhaseChanged, RolloutStarted
 from training.machine import disk_fault
 from training.rewards.combining import SCHEDULES_ENDED
 from training.rewards.scoring import components_of
 from training.rollout.figures import judge_figures, part_figures, step_figures
 from training.rollout.holding import BAD_STEP_S, FailureShare, Hold
-from training.rollout.orders import Order, Orders
+from training.rollout.orders import Order, Orders, too_late
 from training.rollout.players import Ground, Offered, Part, grounds_of
 from training.rollout.rewinding import Past, mix_seed
 from training.rollout.scoring import Scorer, Scoring
@@ -185,8 +185,7 @@ class Collector:
             task.cancel()
 
     def _too_late(self, order: Order) -> None:
-        what = {"end": "to be ended", "fail": "to be marked as failed"}[order.act]
-        self.write(LogLine(message=f"{order.rollout} was {what} by {order.by}, but it had ended before."))
+        self.write(too_late(order))
 
     @property
     def _ending(self) -> bool:

@@ -18,6 +18,8 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from training.journal import LogLine
+
 T = TypeVar("T")
 LOOK_S = 0.25
 
@@ -28,6 +30,12 @@ class Order(BaseModel):
     rollout: str
     act: Literal["end", "fail"]
     by: str = ""
+
+
+def too_late(order: Order) -> LogLine:
+    """What the log says of an order whose rollout had ended."""
+    what = {"end": "to be ended", "fail": "to be marked as failed"}[order.act]
+    return LogLine(message=f"{order.rollout} was {what} by {order.by}, but it had ended before.")
 
 
 class Orders:

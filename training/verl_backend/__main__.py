@@ -1,26 +1,19 @@
 """``python -m training.verl_backend FOLDER``: train by verl what a job folder says, in verl's virtualenv.
 
-This process waits for verl's own, which Ray starts, and merges their journals meanwhile. SIGTERM asks the job to stop:
-it ends after its step, with a checkpoint. The exit codes are those of a run on one device.
+``learner.py`` starts it, merges what its processes journal, and asks it to stop by a file in the folder.
 """
 
 from __future__ import annotations
 
-import signal
+import os
 import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from training.journal import JOURNAL_NAME, RunFinished, lines_backwards, parse_event
-from training.main import EXIT_FAILED, EXIT_PAUSED, EXIT_STOPPED, EXIT_SUCCEEDED
+from training.children import PARENT_VARIABLE, RAY_ADDRESS
+from training.sessions import watch_parent
+from training.verl_backend.cluster import submit
 from training.verl_backend.folder import SETTINGS_NAME, JobFolder
-from training.verl_backend.merger import Merger
-
-MERGE_S = 1.0
-CODES = {"succeeded": EXIT_SUCCEEDED, "stopped": EXIT_STOPPED, "paused": EXIT_PAUSED}
 
 
 def composed(settings: Path) -> Any:
@@ -34,48 +27,32 @@ def composed(settings: Path) -> Any:
         return OmegaConf.merge(config, OmegaConf.load(settings))
 
 
-@contextmanager
-def merging(folder: JobFolder) -> Iterator[None]:
-    """The run's journal grows while the block runs, and is whole after it."""
-    merger, over = Merger(folder.run_dir, folder.config.rollouts_per_step), threading.Event()
-
-    def work() -> None:
-        while not over.wait(MERGE_S):
-            merger.merge()
-
-    thread = threading.Thread(target=work, name="merging", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
-        merger.merge(over=True)
-        merger.close()
-
-
-def code_of(run_dir: Path) -> int:
-    """The exit code by the last word of the run's journal; without one it has failed."""
-    line = next(lines_backwards(run_dir / JOURNAL_NAME), b"{}")
-    event = parse_event(line) if b'"run_finished"' in line else None
-    return CODES.get(event.status, EXIT_FAILED) if isinstance(event, RunFinished) else EXIT_FAILED
-
-
 def main(words: list[str]) -> int:
-    """Train; the exit code."""
+    """Train; the exit code, 0 also where the job has ended otherwise than by its last step: its journal says how.
+
+    With ``--driver`` this process is a job of the cluster, and else it may be who submits one.
+    """
+    folder, descriptor = JobFolder(Path(words[0]).resolve()), os.environ.pop(PARENT_VARIABLE, "")
+    if (address := os.environ.get(RAY_ADDRESS)) and "--driver" not in words:
+        return submit(folder, address, lambda stop: watch_parent(int(descriptor), stop) if descriptor else None)
+    if descriptor:
+        watch_parent(int(descriptor))
+    train(folder)
+    return 0
+
+
+def train(folder: JobFolder) -> None:
+    """Run verl's task on this machine's Ray, or on the cluster that this process is a job of."""
     from verl.trainer.main_ppo import run_ppo
     from verl.trainer.ppo.utils import need_critic, need_reference_policy
     from verl.utils.config import validate_config
 
     from training.verl_backend.trainer import TaskRunner
 
-    folder = JobFolder(Path(words[0]).resolve())
-    signal.signal(signal.SIGTERM, lambda *_signal: folder.ask_to_stop())
+    folder.take_variables()
     config = composed(folder.path / SETTINGS_NAME)
     validate_config(config, use_reference_policy=need_reference_policy(config), use_critic=need_critic(config))
-    with merging(folder):
-        run_ppo(config, task_runner_class=TaskRunner)
-    return code_of(folder.run_dir)
+    run_ppo(config, task_runner_class=TaskRunner)
 
 
 if __name__ == "__main__":

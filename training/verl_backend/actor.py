@@ -29,7 +29,7 @@ from training.policy.engine import Engine
 from training.rewards.combining import GroupStatistics
 from training.rewards.scoring import components_of, score_episode
 from training.rollout.holding import Hold
-from training.rollout.orders import Order, Orders
+from training.rollout.orders import LOOK_S, Order, Orders, too_late
 from training.rollout.players import Ground, Offered, make_player
 from training.rollout.scoring import Scorer, Scoring
 from training.rollout.step import Step
@@ -109,6 +109,10 @@ class ActorStep(Step):
             raise self._broken[group]
         return rollout, self._statistics[group]
 
+    def has(self, rollout: str) -> bool:
+        """Whether the rollout is of a group of this process."""
+        return any(f"-{MARK}{self.step}-g{group}-" in rollout for group in self._ended)
+
     def _close_group(self, group: int, *given: Any, **named: Any) -> None:
         super()._close_group(group, *given, **named)
         self._ended[group].set()
@@ -124,17 +128,19 @@ class Actor:
         rows: Sequence[Row],
         player: Player,
         journal: Journal,
+        run_dir: Path,
         scorer: Scorer | None = None,
     ) -> None:
-        """``scorer`` replaces the job's rewards, for tests."""
+        """``journal`` is that of this process, ``run_dir`` the run's folder. ``scorer`` replaces the job's rewards, for
+        tests."""
         self.config, self.rows, self.attempt = config, rows, plan.attempt
         self.components = components_of([config])
         self.offered = Offered()
         self.fatal: TiltyardError | None = None
-        # People's orders are not carried to the hosts of a verl job: the file is never there.
-        self.orders = Orders(journal.path.parent / ORDERS_NAME, MARK, _no_orders)
+        self.orders = Orders(run_dir / ORDERS_NAME, MARK, self._too_late)
         self._plan, self._journal = plan, journal
-        self._step = 0
+        self._step = self._playing = 0
+        self._watching: asyncio.Task[None] | None = None
         scoring = Scoring(scorer or self._score, config.rewards.score_timeout_s)
         self._ground = Ground("", 0, player, Hold(config.environment, self.write), scoring)
         self._steps: dict[int, ActorStep] = {}
@@ -146,16 +152,33 @@ class Actor:
         config = folder.config
         rows = load_rows(Path(config.data.train), config.data.max_rows)
         player = make_player(config, engine, template)
-        return cls(config, folder.plan, rows, player, Journal(folder.own_journal))
+        return cls(config, folder.plan, rows, player, Journal(folder.own_journal), folder.run_dir)
 
     async def play(self, step: int, group: int, index: int) -> Lesson:
         """Play a rollout, and what it teaches. Raises the error that ends the run."""
         self._step = step
-        rollout, statistics = await self._work(step).learned(group, index)
+        self._playing += 1
+        if self._watching is None or self._watching.done():
+            self._watching = asyncio.create_task(self._watch())
+        try:
+            rollout, statistics = await self._work(step).learned(group, index)
+        finally:
+            self._playing -= 1
         if self.fatal is not None:
             raise self.fatal
         masks = self.config.gradient.mask_truncated
         return lesson_of(rollout, statistics, index, self._plan.eos_id, mask_truncated=masks)
+
+    async def _watch(self) -> None:
+        """Hand people's orders on while anything is played here."""
+        while self._playing:
+            self.orders.look()
+            await asyncio.sleep(LOOK_S)
+
+    def _too_late(self, order: Order) -> None:
+        """Another process may play the rollout: who has its group says so."""
+        if any(work.has(order.rollout) for work in self._steps.values()):
+            self.write(too_late(order))
 
     def _work(self, step: int) -> ActorStep:
         if step not in self._steps:
@@ -191,7 +214,3 @@ class Actor:
         """End the scoring threads, and close the journal."""
         self._ground.scoring.close()
         self._journal.close()
-
-
-def _no_orders(_order: Order) -> None:
-    """There are none."""

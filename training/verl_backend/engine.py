@@ -8,8 +8,10 @@ from collections.abc import Collection
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
+from training.config import JobConfig
 from training.errors import PolicyFault, SamplerDied
 from training.policy.engine import EngineFigures, Sample, SamplingParams
+from training.rollout.tokens import ChatTemplate
 
 HINT = "The log of the verl job says how its sampler ended."
 
@@ -41,6 +43,13 @@ class ServerEngine:
         self._version = 0
         self._asking, self._since, self._busy_s = 0, 0.0, 0.0
         self._turns = self._tokens = 0
+
+    @classmethod
+    def of(cls, client: Client, config: JobConfig, template: ChatTemplate) -> ServerEngine:
+        """The engine of a job."""
+        chosen = config.rollout
+        params = SamplingParams(chosen.temperature, chosen.top_p, chosen.top_k)
+        return cls(client, params, template.stop_ids, config.vllm.turn_timeout_s)
 
     async def generate(self, prompt_ids: list[int], *, max_tokens: int, seed: int, episode: str = "") -> Sample:
         """See ``Engine.generate``."""

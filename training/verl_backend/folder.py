@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
+from contextlib import suppress
 from pathlib import Path
 
 from pydantic import BaseModel
@@ -11,20 +13,25 @@ from pydantic import BaseModel
 from training.config import JobConfig, config_load, config_to_yaml
 
 FOLDER_NAME, ACTORS_NAME, STOP_NAME = "verl", "actors", "stop"
-SETTINGS_NAME, LOOPS_NAME, TOKENIZER_NAME = "settings.yaml", "loops.yaml", "tokenizer"
-_CONFIG_NAME, _PLAN_NAME = "config.yaml", "plan.json"
+SETTINGS_NAME, LOOPS_NAME, TOKENIZER_NAME, SAVED_NAME = "settings.yaml", "loops.yaml", "tokenizer", "saved"
+_CONFIG_NAME, _PLAN_NAME, _VARIABLES_NAME = "config.yaml", "plan.json", "variables.json"
 
 
 class Plan(BaseModel):
-    """The tasks of a job: ``order`` has the row of each group of the whole run, step after step.
+    """What an attempt plays: ``order`` has the row of each group of the whole run, step after step.
 
-    ``rows`` counts the rows that there are to play; ``eos_id`` ends a turn of the model.
+    ``rows`` counts the rows that there are to play; ``held_out`` are the places of held-out tasks, in their own dataset
+    where the job names one. ``eos_id`` ends a turn of the model. ``earlier`` are the folders of the attempts before
+    this one, oldest first, ``checkpoint`` is the one that it continues from.
     """
 
     attempt: int
     order: list[int]
     rows: int
     eos_id: int
+    held_out: list[int] = []
+    earlier: tuple[Path, ...] = ()
+    checkpoint: Path | None = None
 
     def rows_of(self, step: int, prompts: int) -> list[int]:
         """The rows of the groups of a step, from 1, of ``prompts`` groups."""
@@ -41,6 +48,7 @@ class JobFolder:
     def write(self, config: JobConfig, plan: Plan) -> None:
         """Keep the config, with its references resolved, where any run has it, and the plan."""
         self.path.mkdir(parents=True, exist_ok=True)
+        (self.path / STOP_NAME).unlink(missing_ok=True)
         (self.run_dir / _CONFIG_NAME).write_text(config_to_yaml(config), encoding="utf-8")
         (self.path / _PLAN_NAME).write_text(plan.model_dump_json(), encoding="utf-8")
 
@@ -58,6 +66,21 @@ class JobFolder:
     def own_journal(self) -> Path:
         """The folder for the journal of this process: no other one writes there."""
         return self.run_dir / ACTORS_NAME / f"{socket.gethostname()}-{os.getpid()}"
+
+    def keep_variables(self, variables: dict[str, str]) -> None:
+        """Keep variables for the processes of the job on other machines, out of sight of others."""
+        path = self.path / _VARIABLES_NAME
+        path.touch(mode=0o600)
+        path.write_text(json.dumps(variables), encoding="utf-8")
+
+    def take_variables(self) -> None:
+        """Set what was kept, in a process of the job."""
+        with suppress(FileNotFoundError):
+            os.environ.update(json.loads((self.path / _VARIABLES_NAME).read_text(encoding="utf-8")))
+
+    def forget_variables(self) -> None:
+        """The job is over."""
+        (self.path / _VARIABLES_NAME).unlink(missing_ok=True)
 
     @property
     def asked_to_stop(self) -> bool:

@@ -2,36 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import yaml
 
-from training.algorithms.drawing import playable, reward_components, task_rows
+from training.algorithms.drawing import reward_components, task_rows
+from training.algorithms.held_out import choose_tasks
 from training.algorithms.job import Job, row_order
 from training.algorithms.loading import fetch_base, load_tokenizer
 from training.config import JobConfig
 from training.exports.verl import HEAD
 from training.exports.verl_options import tree_of
 from training.rewards.defaults import said, with_rewards
+from training.rollout.templates import require_calls
 from training.rollout.tokens import ChatTemplate
+from training.verl_backend.checkpoints import saved_by_verl
 from training.verl_backend.folder import FOLDER_NAME, LOOPS_NAME, SETTINGS_NAME, TOKENIZER_NAME, JobFolder, Plan
-from training.verl_backend.settings import LOOP, Devices, require_fit, settings_of
+from training.verl_backend.settings import LOOP, DeviceKind, ray_settings, require_fit, settings_of
 
 
-def make_folder(job: Job, devices: Devices, more: Mapping[str, Any] | None = None) -> JobFolder:
-    """Write ``<run>/verl``. ``more`` are settings of verl that replace ours.
+def make_folder(job: Job, device: DeviceKind, *, on_cluster: bool = False) -> JobFolder:
+    """Write ``<run>/verl``, and where the run has a checkpoint, the settings that continue from it.
 
     Raises ``ConfigError`` for what verl cannot do, ``DataError``, ``ModelError`` and ``TemplateError``.
     """
     chosen = job.config
     job.config = config = _with_whole_paths(with_rewards(chosen))
-    require_fit(config, devices)
+    require_fit(config, device)
     reward_components(config)
     if config.rewards != chosen.rewards:
         job.log(said(chosen))
     folder = JobFolder(job.run_dir.resolve() / FOLDER_NAME)
+    checkpoint = job.find_checkpoint()
     rows = task_rows(config)
     model = fetch_base(job, rows).resolve()
     tokenizer, note = load_tokenizer(model)
@@ -40,14 +42,24 @@ def make_folder(job: Job, devices: Devices, more: Mapping[str, Any] | None = Non
     if config.run.keep_tokens_mib:
         job.log("verl gives no values of single tokens, so none are kept.")
     template = ChatTemplate(tokenizer)
-    places = playable(job, rows, template)
+    require_calls(template, config, rows)
+    tasks = choose_tasks(job, rows, template)
     groups = config.run.max_steps * config.rollout.prompts_per_step
-    order = row_order(len(places), groups, seed=config.run.seed, shuffle=config.data.shuffle)
-    folder.write(
-        config, Plan(attempt=job.attempt, order=[places[at] for at in order], rows=len(places), eos_id=template.eos_id)
+    order = row_order(len(tasks.train), groups, seed=config.run.seed, shuffle=config.data.shuffle)
+    plan = Plan(
+        attempt=job.attempt,
+        order=[tasks.train[at] for at in order],
+        rows=len(tasks.train),
+        eos_id=template.eos_id,
+        held_out=tasks.played,
+        earlier=tuple(path.resolve() for path in job.earlier),
+        checkpoint=checkpoint.resolve() if checkpoint is not None else None,
     )
+    folder.write(config, plan)
     tokenizer.save_pretrained(folder.path / TOKENIZER_NAME)
-    settings = settings_of(config, devices, folder.path, model) | dict(more or {})
+    resume = str(saved_by_verl(checkpoint, config)) if checkpoint is not None else ""
+    settings = settings_of(config, device, folder.path, model, resume)
+    settings |= {} if on_cluster else ray_settings(config, device)
     (folder.path / SETTINGS_NAME).write_text(HEAD + yaml.safe_dump(tree_of(settings)), encoding="utf-8")
     loop = {"name": LOOP, "_target_": "training.verl_backend.loop.PlayerLoop", "folder": str(folder.path)}
     (folder.path / LOOPS_NAME).write_text(yaml.safe_dump([loop]), encoding="utf-8")
@@ -56,5 +68,10 @@ def make_folder(job: Job, devices: Devices, more: Mapping[str, Any] | None = Non
 
 def _with_whole_paths(config: JobConfig) -> JobConfig:
     """The same job for processes that start elsewhere: on every host its files lie under these paths."""
-    data = config.data.model_copy(update={"train": str(Path(config.data.train).resolve()) if config.data.train else ""})
-    return config.model_copy(update={"data": data})
+    data = config.data.model_copy(update={"train": _whole(config.data.train)})
+    evaluate = config.evaluate.model_copy(update={"data": _whole(config.evaluate.data)})
+    return config.model_copy(update={"data": data, "evaluate": evaluate})
+
+
+def _whole(path: str) -> str:
+    return str(Path(path).resolve()) if path else ""

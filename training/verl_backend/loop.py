@@ -8,7 +8,6 @@ from typing import Any
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput
 
 from training.errors import TiltyardError
-from training.policy.engine import SamplingParams
 from training.rollout.tokens import ChatTemplate
 from training.verl_backend.actor import Actor, Lesson, error_of
 from training.verl_backend.engine import ServerEngine
@@ -40,9 +39,9 @@ class PlayerLoop(AgentLoopBase):
     def _actor(self) -> Actor:
         if self._folder not in _actors:
             folder = JobFolder(Path(self._folder))
-            config, template = folder.config, ChatTemplate(self.tokenizer)
-            params = SamplingParams(config.rollout.temperature, config.rollout.top_p, config.rollout.top_k)
-            engine = ServerEngine(self.server_manager, params, template.stop_ids, config.vllm.turn_timeout_s)
+            folder.take_variables()
+            template = ChatTemplate(self.tokenizer)
+            engine = ServerEngine.of(self.server_manager, folder.config, template)
             _actors[self._folder] = Actor.opened(folder, engine, template)
         return _actors[self._folder]
 

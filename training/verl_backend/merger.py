@@ -7,16 +7,17 @@
    of the hosts say; with them waits what the trainer said after them. The last word waits for the end of the job.
 4. Places in the files are saved after the lines are written. What was written and not saved, after a crash, is found
    at the journal's end and not written again. An event is known by its rollout, type and turn, or by all it says.
+5. The last word of the job is kept for its caller, who writes the run's own.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
+from hashlib import blake2b
 from heapq import merge as merged
 from operator import attrgetter
-from pathlib import Path
 from typing import NamedTuple
 
 from pydantic import BaseModel, Field, ValidationError
@@ -37,9 +38,9 @@ from training.journal import (
 )
 from training.verl_backend.folder import ACTORS_NAME
 
-STATE_NAME = "merged.json"
+STATE_NAME, HELD_OUT = "merged.json", "heldout/"
 BATCH_BYTES = 4 << 20
-_STEP = re.compile(r"-[a-z](\d+)-g")
+_STEP = re.compile(r"-s(\d+)-g")
 
 
 class State(BaseModel):
@@ -60,11 +61,19 @@ class Line(NamedTuple):
 
 
 class Merger:
-    """Merges for one run; one at a time. ``rollouts_per_step`` is how many a step has."""
+    """Merges into the run's journal; one at a time. ``rollouts_per_step`` is how many a step has.
 
-    def __init__(self, run_dir: Path, rollouts_per_step: int) -> None:
-        self._folder, self._wanted = run_dir / ACTORS_NAME, rollouts_per_step
-        self._journal = Journal(run_dir)
+    ``last_word`` is that of the job, once it has ended and left one.
+    """
+
+    def __init__(
+        self, journal: Journal, rollouts_per_step: int, follow: Callable[[Event], None] = lambda _event: None
+    ) -> None:
+        """``follow`` gets each event that is appended."""
+        self._follow = follow
+        self._folder, self._wanted = journal.path.parent / ACTORS_NAME, rollouts_per_step
+        self._journal = journal
+        self.last_word: RunFinished | None = None
         self._state = self._restored()
         self._seen: set[Hashable] = set()
         self._again: Counter[str] = Counter()
@@ -96,10 +105,6 @@ class Merger:
             self._save()
         return taken
 
-    def close(self) -> None:
-        """Close the run's journal."""
-        self._journal.close()
-
     def _names(self) -> list[str]:
         return sorted(path.parent.name for path in self._folder.glob(f"*/{JOURNAL_NAME}"))
 
@@ -119,15 +124,18 @@ class Merger:
 
     def _must_wait(self, event: Event | None) -> bool:
         if isinstance(event, Metrics):
-            return event.step > self._over and self._scored[event.step] < self._wanted
+            return (step := step_of(event)) is not None and step > self._over and self._scored[step] < self._wanted
         return isinstance(event, RunFinished)
 
     def _take(self, line: Line) -> None:
         if line.event is None:
             text = f"Line {line.number} of the journal of {line.name} is no event."
             self._journal.write(LogLine(level="warning", message=text))
+        elif isinstance(line.event, RunFinished):
+            self.last_word = line.event
         elif self._is_new(line.event):
             self._journal.relay(line.event)
+            self._follow(line.event)
         self._state.taken[line.name], self._numbers[line.name] = line.end, line.number
 
     def _is_new(self, event: Event) -> bool:
@@ -143,25 +151,25 @@ class Merger:
         self._seen.add(key)
         if isinstance(event, GroupScored):
             self._scored[event.step] += len(event.rollouts)
-        if isinstance(event, Metrics):
-            self._end(event.step)
+        if isinstance(event, Metrics) and step is not None:
+            self._end(step)
         return True
 
     def _key(self, event: Event) -> Hashable:
         """What an event is known by. A rollout that begins again has the same turns once more."""
-        if isinstance(event, RolloutStarted | TurnAdded | RolloutFinished):
+        if isinstance(event, RolloutStarted | TurnAdded | RolloutFinished) and step_of(event) is not None:
             turn = event.turn if isinstance(event, TurnAdded) else None
             return event.rollout, self._again[event.rollout], event.type, turn
         if isinstance(event, GroupScored):
             return event.type, event.step, event.group
-        if isinstance(event, Metrics):
+        if isinstance(event, Metrics) and step_of(event) is not None:
             return event.type, event.step
-        return event.model_dump_json(exclude={"n"})
+        return blake2b(event.model_dump_json(exclude={"n"}).encode(), digest_size=16).digest()
 
     def _end(self, step: int) -> None:
         """A step is over: of it, nothing can be new any more, so nothing of it has to be known."""
         self._over = step
-        self._seen = {key for key in self._seen if isinstance(key, str)}
+        self._seen = {key for key in self._seen if isinstance(key, bytes)}
         self._again.clear()
 
     def _remember(self) -> None:
@@ -173,8 +181,8 @@ class Merger:
                 event = parse_event(line)
             except ValidationError:
                 event = LogLine(message="")
-            if isinstance(event, Metrics) and left <= self._state.journal:
-                self._over = event.step
+            if isinstance(event, Metrics) and left <= self._state.journal and (step := step_of(event)) is not None:
+                self._over = step
                 break
             tail.append(event)
             left -= len(line) + 1
@@ -199,9 +207,14 @@ class Merger:
 
 
 def step_of(event: Event) -> int | None:
-    """The step that an event of a rollout, a group or of metrics is of; ``None`` of any other."""
-    if isinstance(event, GroupScored | Metrics):
+    """The step that a training rollout, a group or figures are of; ``None`` of any other event.
+
+    Held-out tasks are played with the weights of a step that is over: they and their figures are of none.
+    """
+    if isinstance(event, GroupScored):
         return event.step
+    if isinstance(event, Metrics):
+        return None if any(name.startswith(HELD_OUT) for name in event.values) else event.step
     if isinstance(event, RolloutStarted | TurnAdded | RolloutFinished):
         found = _STEP.search(event.rollout)
         return int(found[1]) if found is not None else None

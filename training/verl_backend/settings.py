@@ -6,16 +6,24 @@ value that verl has (``REFUSED``), or carried over into verl's keys, which ``tra
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from training.config import JobConfig
 from training.errors import ConfigError
-from training.exports.verl_options import ACTOR, OPTIONS, ROLLOUT, Value, translated
-from training.verl_backend.folder import LOOPS_NAME, TOKENIZER_NAME
-from training.words import _, sentence
+from training.exports.verl_options import ACTOR, ROLLOUT, Value, translated
+from training.verl_backend.folder import LOOPS_NAME, SAVED_NAME, TOKENIZER_NAME
+from training.words import Sentence, _, sentence
 
 LOOP, STORAGE_UNITS, MOST_LOOPS = "tiltyard", 2, 8
+CPUS_OF_JOB, CPUS_OF_DEVICE = 10, 4
+"""What verl's processes ask of Ray: those of a job, and those of each device."""
+DeviceKind = Literal["cpu", "cuda"]
+Settings = dict[str, Value]
+ENGINES: dict[DeviceKind, str] = {"cpu": "in_process", "cuda": "vllm"}
+"""``rollout.engine`` on each kind of device."""
 RESUMED = ["model", "optimizer", "extra"]
 """What a checkpoint of verl has to have to be continued from; the model by itself is for others to read."""
 METHOD = "actor_rollout_ref"
@@ -25,28 +33,18 @@ def _named(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-class Devices(NamedTuple):
-    """What a job trains and samples on: the same devices, in turns."""
-
-    nodes: int = 1
-    per_node: int = 1
-
-    @property
-    def total(self) -> int:
-        """All devices."""
-        return self.nodes * self.per_node
-
-
 OURS = _named(
     """
-    model.source model.revision data.train data.max_rows data.shuffle
+    model.source model.revision data.train data.max_rows data.shuffle hardware.devices hardware.hosts hardware.backend
     environment.name environment.url environment.protocol environment.options environment.replicas
     environment.deterministic environment.connect_timeout_s environment.reset_timeout_s environment.step_timeout_s
     environment.episode_timeout_s environment.attempts environment.sessions environment.patience_s
     rewards.spec rewards.components rewards.signal rewards.score_timeout_s
-    rollout.max_turns rollout.max_turn_tokens rollout.dialect rollout.failure_pause_share rollout.failure_pause_steps
-    vllm.turn_timeout_s grpo.mask_truncated grpo.scale_rewards
-    run.seed run.save_every run.save_every_minutes run.keep_last run.no_gradient_updates run.keep_tokens_mib
+    rollout.engine rollout.max_turns rollout.max_turn_tokens rollout.dialect rollout.failure_pause_share
+    rollout.failure_pause_steps vllm.turn_timeout_s grpo.mask_truncated grpo.scale_rewards
+    evaluate.every evaluate.share evaluate.data evaluate.samples evaluate.tasks
+    run.seed run.device run.save_every run.save_every_minutes run.keep_last run.no_gradient_updates run.keep_tokens_mib
+    report.to report.project report.name report.tags
     """
 )
 """Read by our own loop, or where the job folder is made."""
@@ -58,7 +56,6 @@ REFUSED: dict[str, tuple[tuple[Value, ...], str]] = {
     "model.lora_rank": ((0,), _NOT_PROVED),
     "data.draw": (("order",), _ONE_DEVICE),
     "rewards.aggregation": (("sum_then_normalize",), _ONE_DEVICE),
-    "rollout.engine": (("vllm",), _("on verl a vLLM samples the turns: set {usual}")),
     "rollout.max_staleness": ((0,), _ONE_DEVICE),
     "rollout.refill_rounds": ((0,), _ONE_DEVICE),
     "vllm.mode": (("managed",), _("verl starts its samplers itself: set {usual}")),
@@ -73,7 +70,6 @@ REFUSED: dict[str, tuple[tuple[Value, ...], str]] = {
     "grpo.top_entropy_share": ((1.0,), _ONE_DEVICE),
     "grpo.off_policy_limit": ((0.0,), _ONE_DEVICE),
     "grpo.ref_sync_steps": ((0,), _ONE_DEVICE),
-    "evaluate.every": ((0,), _ONE_DEVICE),
     "optim.packing": ((False,), _NOT_PROVED),
     "optim.mini_batch_size": ((0,), _NOT_PROVED),
     "optim.optimizer": (("adamw",), _ONE_DEVICE),
@@ -83,8 +79,6 @@ REFUSED: dict[str, tuple[tuple[Value, ...], str]] = {
     "mix.parts": (([],), _ONE_DEVICE),
     "curriculum.stages": (([],), _ONE_DEVICE),
     "run.max_hours": ((0.0,), _ONE_DEVICE),
-    "run.device": (("auto", "cuda"), _("verl trains on GPUs: set {usual}")),
-    "report.to": (([],), _ONE_DEVICE),
 }
 """The values that are taken, the usual one first, and why others are not."""
 
@@ -95,42 +89,52 @@ LATER = _named(
     vllm.urls vllm.sleep vllm.start_timeout_s
     grpo.sapo_temperature_pos grpo.sapo_temperature_neg grpo.vespo_k_pos grpo.vespo_lambda_pos grpo.vespo_k_neg
     grpo.vespo_lambda_neg grpo.credit_weight grpo.credit_discount grpo.ref_sync_share
-    evaluate.share evaluate.data evaluate.samples evaluate.tasks evaluate.replays evaluate.continue_from
-    evaluate.policy run.threads report.project report.name report.tags
+    evaluate.replays evaluate.continue_from evaluate.policy run.threads
     """
 )
 """Of something that is refused, or that verl has a way of its own for: they change nothing."""
 
 
-def require_fit(config: JobConfig, devices: Devices) -> None:
-    """Raise ``ConfigError`` at the first option that verl cannot train by on these devices."""
-    if min(devices) < 1:
-        raise ConfigError(sentence(_("verl needs at least one host with one device")))
-    if (config.method.learns_from, config.method.gradient) != ("rollouts", "grpo"):
-        text = _("verl trains by GRPO here: {method} needs our own trainer, on one device")
-        raise ConfigError(sentence(text, method=config.method.short), option="kind")
+class Misfit(NamedTuple):
+    """An option at a value that verl cannot train by, and why."""
+
+    option: str
+    why: Sentence
+
+
+def misfits(config: JobConfig, device: DeviceKind) -> Iterator[Misfit]:
+    """All of a job's."""
     for option, (taken, why) in REFUSED.items():
         if value_of(config, option) not in taken:
-            raise ConfigError(sentence(why, usual=_shown(taken[0])), option=option)
+            yield Misfit(option, sentence(why, usual=_shown(taken[0])))
     if config.gradient.scale_rewards not in ("group", "none"):
         text = _("groups are scored where they are played, so no process has all rewards of the step: set {usual}")
-        raise ConfigError(sentence(text, usual="group"), option="grpo.scale_rewards")
-    _require_whole_shares(config, devices)
+        yield Misfit("grpo.scale_rewards", sentence(text, usual="group"))
+    if config.rollout.engine != ENGINES[device]:
+        on_cpu = _("without a GPU the turns are sampled by transformers: set {usual}")
+        text = on_cpu if device == "cpu" else _("on GPUs a vLLM samples the turns: set {usual}")
+        yield Misfit("rollout.engine", sentence(text, usual=ENGINES[device]))
+    yield from _uneven_shares(config)
 
 
-def _require_whole_shares(config: JobConfig, devices: Devices) -> None:
+def _uneven_shares(config: JobConfig) -> Iterator[Misfit]:
     """verl fills a batch up with empty rows where its devices do not divide it; here it is refused."""
-    batch, micro, count = config.rollouts_per_step, config.optim.micro_batch_size, devices.total
+    batch, micro, count = config.rollouts_per_step, config.optim.micro_batch_size, config.hardware.total
     if batch % count:
         text = _("{batch} rollouts per step (prompts × generations) cannot be divided over {count} devices")
-        raise ConfigError(sentence(text, batch=batch, count=count), option="rollout.prompts_per_step")
-    if micro and (batch // count) % micro:
+        yield Misfit("rollout.prompts_per_step", sentence(text, batch=batch, count=count))
+    elif micro and (batch // count) % micro:
         text = _("a device's {share} rollouts of a step cannot be divided into micro batches of {micro}")
-        raise ConfigError(sentence(text, share=batch // count, micro=micro), option="optim.micro_batch_size")
+        yield Misfit("optim.micro_batch_size", sentence(text, share=batch // count, micro=micro))
     if count % config.vllm.tensor_parallel:
         text = _("{count} devices cannot be divided into samplers of {size} devices each")
-        why = sentence(text, count=count, size=config.vllm.tensor_parallel)
-        raise ConfigError(why, option="vllm.tensor_parallel")
+        yield Misfit("vllm.tensor_parallel", sentence(text, count=count, size=config.vllm.tensor_parallel))
+
+
+def require_fit(config: JobConfig, device: DeviceKind) -> None:
+    """Raise ``ConfigError`` at the first option that verl cannot train by."""
+    for misfit in misfits(config, device):
+        raise ConfigError(misfit.why, option=misfit.option)
 
 
 def value_of(config: JobConfig, option: str) -> Value:
@@ -143,14 +147,20 @@ def _shown(value: Value) -> str:
     return "[]" if value == [] else str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def settings_of(config: JobConfig, devices: Devices, folder: Path, model: Path) -> dict[str, Value]:
-    """verl's keys with values, for a job folder and the folder of the base model. Raises as ``require_fit``."""
-    require_fit(config, devices)
+def settings_of(config: JobConfig, device: DeviceKind, folder: Path, model: Path, resume: str = "") -> Settings:
+    """verl's keys with values, for a job folder and the folder of the base model. Raises as ``require_fit``.
+
+    ``resume`` is the folder of verl's own checkpoint to continue from.
+    """
+    require_fit(config, device)
     carried, _missing = translated(config)
-    return carried | _of_play(config, folder) | _of_training(config, folder, model) | _of_devices(config, devices)
+    found = carried | _of_play(config, folder) | _of_training(config, folder, model)
+    if resume:
+        found |= {"trainer.resume_mode": "resume_path", "trainer.resume_from_path": resume}
+    return found | (_of_cpu() if device == "cpu" else {})
 
 
-def _of_play(config: JobConfig, folder: Path) -> dict[str, Value]:
+def _of_play(config: JobConfig, folder: Path) -> Settings:
     """Our tasks in our order, our loop, and its rewards."""
     place = str(folder)
     return {
@@ -179,7 +189,7 @@ def _of_play(config: JobConfig, folder: Path) -> dict[str, Value]:
     }
 
 
-def _of_training(config: JobConfig, folder: Path, model: Path) -> dict[str, Value]:
+def _of_training(config: JobConfig, folder: Path, model: Path) -> Settings:
     micro = config.optim.micro_batch_size
     attention = "sdpa" if config.model.attention == "auto" else config.model.attention
     sized = {f"{ROLLOUT}.log_prob_micro_batch_size_per_gpu": micro} if micro else {}
@@ -196,17 +206,34 @@ def _of_training(config: JobConfig, folder: Path, model: Path) -> dict[str, Valu
         "trainer.total_epochs": 1,
         "trainer.resume_mode": "disable",
         "trainer.save_freq": -1,
-        "trainer.max_actor_ckpt_to_keep": config.run.keep_last or None,
-        "trainer.default_local_dir": str(folder.parent / "checkpoints"),
+        "trainer.test_freq": -1,
+        "trainer.max_actor_ckpt_to_keep": None,
+        "trainer.default_local_dir": str(folder / SAVED_NAME),
         "trainer.project_name": LOOP,
         "trainer.experiment_name": folder.parent.name,
     }
 
 
-def _of_devices(config: JobConfig, devices: Devices) -> dict[str, Value]:
-    return {"trainer.nnodes": devices.nodes, "trainer.n_gpus_per_node": devices.per_node}
+def _of_cpu() -> Settings:
+    """Exact arithmetic on processors, and the sampler of ``on_cpu``."""
+    fsdp = f"{ACTOR}.fsdp_config"
+    return {
+        "trainer.device": "cpu",
+        f"{METHOD}.model.override_config.attn_implementation": "eager",
+        f"{ROLLOUT}.name": "hf",
+        f"{ROLLOUT}.dtype": "float32",
+        f"{ROLLOUT}.free_cache_engine": False,
+        f"{ACTOR}.use_torch_compile": False,
+        f"{fsdp}.dtype": "float32",
+        f"{fsdp}.use_torch_compile": False,
+        **{f"{fsdp}.mixed_precision.{name}_dtype": "fp32" for name in ("param", "reduce", "buffer")},
+    }
 
 
-def carried_options() -> frozenset[str]:
-    """The options whose keys come from the table of the export."""
-    return frozenset(OPTIONS) - OURS - LATER
+def ray_settings(config: JobConfig, device: DeviceKind) -> Settings:
+    """The local Ray of one host. Its processors are counted, not measured: verl asks for more of them than small
+    machines have, and would wait for them without end."""
+    init = "ray_kwargs.ray_init"
+    counted = max(os.cpu_count() or 1, CPUS_OF_JOB + CPUS_OF_DEVICE * config.hardware.devices)
+    devices = {f"{init}.num_gpus": config.hardware.devices} if device == "cpu" else {}
+    return devices | {f"{init}.num_cpus": counted, f"{init}.include_dashboard": False}

@@ -21,20 +21,37 @@ from verl.trainer.ppo.v1 import AgentLoopManagerTQ, PPOTrainerSync
 from verl.utils.logging_utils import configure_verl_logging
 from verl.utils.tensordict_utils import assign_non_tensor_stack
 
-from training.algorithms.checkpoints import FINAL, write_whole
+from training.algorithms.checkpoints import FINAL, PREFIX, write_whole
+from training.algorithms.drawing import task_rows
+from training.algorithms.held_out import HeldOut, Tasks
 from training.algorithms.job import Job
+from training.algorithms.saving import remove_outdated
+from training.algorithms.stages import Segment
+from training.data.reader import load_rows
 from training.errors import Boundary, ErrorInfo, PolicyFault, StopRequested, TiltyardError
 from training.journal import CheckpointSaved, Event, Journal, LogLine, Metrics, PhaseChanged, RunFinished
+from training.machine import disk_fault, require_room
 from training.policy.check import COPIED, HALF, Probe, SamplerCheck
+from training.rewards.scoring import components_of
 from training.rollout.holding import FailureShare
+from training.rollout.tokens import ChatTemplate
 from training.rollout.trajectory import Rollout
+from training.verl_backend.checkpoints import copy_model, take_saved
+from training.verl_backend.engine import ServerEngine
 from training.verl_backend.figures import fatal_of, played_figures, renamed, rollout_of
 from training.verl_backend.folder import JobFolder
 from training.verl_backend.health import Health
-from training.verl_backend.models import copy_model
 
 FIELDS = ["prompts", "responses", "response_mask", "rollout_log_probs", "old_log_probs", "extra_fields"]
 TRACEBACK_LINES, LOOK_S = 30, 0.2
+LOST = (
+    ray.exceptions.RayActorError,
+    ray.exceptions.NodeDiedError,
+    ray.exceptions.WorkerCrashedError,
+    ray.exceptions.OutOfMemoryError,
+    ray.exceptions.ObjectLostError,
+)
+"""A process or a host of the job has gone."""
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -63,6 +80,9 @@ class GroupTrainer(PPOTrainerSync):
         self._gaps: dict[str, float] = {}
         self._failures = FailureShare(job.config.rollout, self._write, self._rest)
         self._health = Health(job.config.run, self._write)
+        self._held_out: HeldOut | None = None
+        self._rewards: list[float] = []
+        self._bytes = 0
         self._began = self._saved_at = time.monotonic()
 
     def _write(self, event: Event) -> None:
@@ -76,6 +96,9 @@ class GroupTrainer(PPOTrainerSync):
     def on_train_begin(self) -> None:
         """The run begins, or continues after the steps that its checkpoint holds."""
         self._job.started(self._folder.plan.rows, self.config.trainer.device, self.global_steps - 1)
+        if self._job.config.evaluate.every:
+            self._held_out = self._held_out_tasks()
+            self._evaluate(self.global_steps - 1)
 
     def _rest(self, seconds: float) -> bool:
         """Wait; whether the job was asked to stop."""
@@ -133,13 +156,12 @@ class GroupTrainer(PPOTrainerSync):
         values = renamed(metrics | times) | played_figures(self._rollouts, self._job.config, step) | self._gaps
         self._job.step = step
         self._write(Metrics(step=step, values=values))
+        self._rewards += [values["reward"]] if "reward" in values else []
         self._health.look(step, float(metrics["actor/loss"]), float(metrics["actor/grad_norm"]))
+        if self._evaluate(step) or self._save_is_due():
+            self._save(step)
 
-    def on_step_end(self) -> None:
-        """The samplers get the weights, and a checkpoint is written where one is due."""
-        super().on_step_end()
-        if self._save_is_due():
-            self._save_checkpoint()
+    # --- Its checkpoints ---
 
     def _save_is_due(self) -> bool:
         run, step = self._job.config.run, self.global_steps
@@ -149,18 +171,49 @@ class GroupTrainer(PPOTrainerSync):
         by_time = bool(run.save_every_minutes) and minutes >= run.save_every_minutes
         return by_time or bool(run.save_every and step % run.save_every == 0)
 
-    def _save_checkpoint(self) -> None:
-        """verl's own checkpoint; of the last step also the model, as any run leaves it."""
+    def _save(self, step: int) -> None:
+        """A checkpoint as any run leaves it, made of verl's own; of the last step also the model."""
+        job = self._job
+        require_room(job.run_dir, self._bytes, "a checkpoint")
         self._phase("saving")
-        began, step, run_dir = time.monotonic(), self.global_steps, self._folder.run_dir
-        super()._save_checkpoint()
+        began = time.monotonic()
+        self._save_checkpoint()
         saved = Path(self.config.trainer.default_local_dir) / f"global_step_{step}"
-        self._job.log(f"Step {step}: verl's own checkpoint is {saved.relative_to(run_dir)}.")
-        if step == self._job.config.run.max_steps:
-            size = write_whole(run_dir / FINAL, step, partial(copy_model, saved / "actor" / "huggingface"))
-            took = time.monotonic() - began
-            self._write(CheckpointSaved(step=step, path=FINAL, bytes=size, final=True, seconds=took))
+        if step == job.config.run.max_steps:
+            self._save_model(step, saved / "actor" / "huggingface")
+        reward = sum(self._rewards) / len(self._rewards) if self._rewards else None
+        held_out = self._held_out.success_of(step) if self._held_out is not None else None
+        fill = partial(take_saved, saved, step, job.config.hardware.total)
+        target = job.run_dir / f"{PREFIX}{step}"
+        self._bytes = write_whole(target, step, fill, reward, held_out)
         self._saved_at = time.monotonic()
+        job.saved_step, self._rewards = step, []
+        known: dict[str, Any] = {"seconds": self._saved_at - began, "reward": reward, "held_out": held_out}
+        self._write(CheckpointSaved(step=step, path=target.name, bytes=self._bytes, **known))
+        remove_outdated(job)
+
+    def _save_model(self, step: int, source: Path) -> None:
+        began = time.monotonic()
+        size = write_whole(self._job.run_dir / FINAL, step, partial(copy_model, source))
+        took = time.monotonic() - began
+        self._write(CheckpointSaved(step=step, path=FINAL, bytes=size, final=True, seconds=took))
+
+    # --- Held-out tasks ---
+
+    def _held_out_tasks(self) -> HeldOut:
+        """Held-out tasks are played by this process, with verl's samplers, as they are on one device."""
+        config = self._job.config
+        rows = load_rows(Path(config.evaluate.data)) if config.evaluate.data else task_rows(config)
+        template = ChatTemplate(self.tokenizer)
+        whole = Segment("", config, components_of([config]), 1.0, 0, len(rows))
+        engine = ServerEngine.of(self.get_llm_client(), config, template)
+        return HeldOut(self._job, Tasks([], rows, self._folder.plan.held_out), [whole], template, engine)
+
+    def _evaluate(self, step: int) -> bool:
+        """Play the held-out tasks if that is due; whether no weights of a step before had as high a success."""
+        if self._held_out is None or not self._held_out.due(step):
+            return False
+        return self._held_out.evaluate(step) and step > 0
 
     # --- Its rows ---
 
@@ -202,10 +255,16 @@ class TaskRunner:
     """verl's task with our trainer in it. Writes the first and the last word of the run."""
 
     def run(self, config: DictConfig) -> None:
-        """Train to the end, or to a stop or a failure that we know. Raises any other, once the journal has it."""
+        """Train to the end, or to a stop or a failure that we know. Raises any other, once the journal has it.
+
+        A process of the job that died says nothing of the job: no last word is written, so that another attempt
+        continues from its last checkpoint.
+        """
         configure_verl_logging()
         folder = JobFolder(Path(config.data.train_files))
-        job = Job(folder.config, folder.run_dir, Journal(folder.own_journal), threading.Event(), folder.plan.attempt)
+        folder.take_variables()
+        plan, stop = folder.plan, threading.Event()
+        job = Job(folder.config, folder.run_dir, Journal(folder.own_journal), stop, plan.attempt, earlier=plan.earlier)
         job.journal.write(PhaseChanged(phase="preparing", step=0))
         try:
             self._train(config, job, folder)
@@ -215,8 +274,14 @@ class TaskRunner:
             status: Any = "paused" if error.pauses else "failed"
             job.journal.write(RunFinished(status=status, step=job.step, error=error.info))
         except Exception as exc:  # the last boundary: nothing may end without a word
-            job.journal.write(_crashed(exc, job))
-            raise
+            if (fault := disk_fault(cause_of(exc), job.run_dir)) is not None:
+                job.journal.write(RunFinished(status="paused", step=job.step, error=fault.info))
+            elif isinstance(cause_of(exc), LOST):
+                job.log(f"A process of the job was lost: {_in_one_line(exc)}", "error")
+                raise
+            else:
+                job.journal.write(_crashed(exc, job))
+                raise
         else:
             job.journal.write(RunFinished(status="succeeded", step=job.step))
         finally:
@@ -245,11 +310,20 @@ def _crashed(exc: Exception, job: Job) -> RunFinished:
     lines = COLOURS.sub("", "".join(traceback.format_exception(exc))).splitlines()
     for line in lines[-TRACEBACK_LINES:]:
         job.journal.write(LogLine(level="error", message=line))
-    cause = exc.cause if isinstance(exc, ray.exceptions.RayTaskError) else exc
+    cause = cause_of(exc)
     error = ErrorInfo(
         code="trainer_crashed",
         boundary=Boundary.TRAINER,
-        message=COLOURS.sub("", f"The trainer crashed: {type(cause).__name__}: {str(cause)[:300]}"),
+        message=f"The trainer crashed: {type(cause).__name__}: {_in_one_line(cause)}",
         hint="The end of the log has the traceback.",
     )
     return RunFinished(status="failed", step=job.step, error=error)
+
+
+def cause_of(exc: Exception) -> BaseException:
+    """What was raised in the process where it was raised."""
+    return exc.cause if isinstance(exc, ray.exceptions.RayTaskError) else exc
+
+
+def _in_one_line(exc: BaseException) -> str:
+    return " ".join(COLOURS.sub("", str(exc)).split())[:300]

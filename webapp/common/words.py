@@ -186,6 +186,10 @@ CODES: dict[str, Words] = {
             "A resumed run starts at its last checkpoint. If it fails again, look at the GPU with nvidia-smi."
         ),
     ),
+    "cluster_unreachable": Words(
+        gettext_noop("The Ray cluster does not answer."),
+        gettext_noop("See whether its head runs, and the network to it; the run continues by itself."),
+    ),
     "sampler_died": Words(
         gettext_noop("The vLLM server that samples ended, or did not start."),
         gettext_noop("Resume: the sampler is started again, and the interrupted step is played again."),

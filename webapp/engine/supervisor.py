@@ -423,5 +423,7 @@ def named_there(config: JobConfig, run: Run) -> ReportConfig:
 def grace_of(run: Run) -> float:
     """Seconds from SIGTERM to SIGKILL: what the trainer's own watchdog allows, and some to write its result."""
     save_s, update_s = (float(run.health.get(name) or 0.0) for name in ("save_seconds", "update_seconds"))
+    if JobConfig.model_validate(run.config).by_verl:  # it ends between two steps, not within one
+        update_s = run.step_seconds or update_s
     grace_s = stop_grace(save_s, update_s, settings.STOP_GRACE_S - LAST_WORDS_S)
     return min(grace_s + LAST_WORDS_S, float(settings.STOP_GRACE_MAX_S))

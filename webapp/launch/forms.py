@@ -68,6 +68,7 @@ GROUP_HELP = (
     gettext_noop("The optimiser (AdamW) and its batch."),
     gettext_noop("Several environments in one run: the groups of each sampling are divided among its parts."),
     gettext_noop("Stages of one run, each with its own data, rewards and options."),
+    gettext_noop("On how many devices a model is trained, and by what."),
     gettext_noop("How long the job runs, how often it saves, and where."),
     gettext_noop("Other trackers that receive the run's metrics while it runs."),
 )

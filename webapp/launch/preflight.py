@@ -24,7 +24,16 @@ from django.conf import settings
 from django.template.defaultfilters import filesizeformat
 from django.utils.translation import gettext as _
 
-from training.children import CERTIFICATES, MODELS, PLACES, VLLM_PYTHON, child_env, limited_child
+from training.children import (
+    CERTIFICATES,
+    MODELS,
+    PLACES,
+    RAY_ADDRESS,
+    VERL_PYTHON,
+    VLLM_PYTHON,
+    child_env,
+    limited_child,
+)
 from training.config import JobConfig, config_to_yaml, kind_in, name_in
 from training.errors import ConfigError, TiltyardError
 from training.rewards.defaults import default_rewards
@@ -92,7 +101,7 @@ KEEP_FREE_BYTES = 2 * 1024**3
 ASKED_BEFORE = frozenset({"environment", "rewards"})  # reported once already when they are all right
 COUNTED_HERE = "slots"  # where the servers report them: over all replicas, with an offer to start more
 _processes = threading.BoundedSemaphore(2)  # each imports torch; more at once would starve the pages
-_OWN_PLACES = ("TILTYARD_MODELS_DIR", "TILTYARD_DATA_DIR", VLLM_PYTHON)
+_OWN_PLACES = ("TILTYARD_MODELS_DIR", "TILTYARD_DATA_DIR", VLLM_PYTHON, VERL_PYTHON, RAY_ADDRESS)
 
 
 def preflight(
@@ -379,6 +388,7 @@ def _check_title(name: str) -> str:
         "slots": _("Sessions"),
         "rewards": _("Rewards"),
         "sampler": _("Sampler"),
+        "hardware": _("Hardware"),
         "batch": _("Batch size"),
         "template": _("Chat template"),
         "memory": _("Memory"),

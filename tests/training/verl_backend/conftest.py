@@ -31,3 +31,10 @@ def run_in_verl(tmp_path: Path) -> RunInVerl:
         )
 
     return run
+
+
+@pytest.fixture
+def no_health(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The scripted server speaks only the websocket."""
+    monkeypatch.setattr("training.algorithms.grpo.check_environment", lambda config: None)
+    monkeypatch.setattr("training.verl_backend.learner.check_environment", lambda config: None)

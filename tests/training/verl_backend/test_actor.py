@@ -77,7 +77,7 @@ def actor(folder: Path, play: Any = played, scorer: Any = own, **groups: Any) ->
     rows = [Row(messages=[Message(role="user", content=f"row {number}")], raw={"n": number}) for number in range(4)]
     plan = Plan(attempt=2, order=[3, 2, 1, 0, 3, 2], rows=4, eos_id=EOS)
     player: Any = Player(play)
-    return Actor(config, plan, rows, player, Journal(folder), scorer)
+    return Actor(config, plan, rows, player, Journal(folder), folder, scorer)
 
 
 def play(made: Actor, *groups: int, step: int = 1) -> list[list[Lesson]]:

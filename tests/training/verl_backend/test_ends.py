@@ -2,53 +2,124 @@
 
 from __future__ import annotations
 
+import json
+import shutil
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from websockets.asyncio.server import ServerConnection
 
 from tests.training.helpers import error, events, of_type, scripted_server
-from tests.training.verl_backend.conftest import RunInVerl
-from tests.training.verl_backend.cpu_job import VARIABLES, behave, cpu_folder, cpu_job
-from training.main import EXIT_PAUSED, EXIT_STOPPED
+from tests.training.verl_backend.cpu_job import behave, cpu_job, run_on_cpu
+from tests.training.verl_backend.test_whole_loop import apart, by_trl, outcomes
+from training.algorithms.checkpoints import write_whole
+from training.algorithms.job import Job
+from training.errors import ModelError
+from training.main import EXIT_FAILED, EXIT_PAUSED, EXIT_STOPPED
+from training.model_check import check_model_folder
+from training.verl_backend.checkpoints import saved_by_verl, take_saved
 from training.verl_backend.folder import FOLDER_NAME, JobFolder
+from training.verl_backend.learner import RAY_NOTE
 
-pytestmark = [pytest.mark.verl, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.verl, pytest.mark.timeout(1200)]
 
 
 def names(run_dir: Path, kind: str) -> set[str]:
     return {event.rollout for event in of_type(run_dir, kind)}
 
 
-def test_a_job_that_is_asked_to_stop_ends_after_its_step_with_a_checkpoint(
-    trained_folder: Path, tmp_path: Path, run_in_verl: RunInVerl
-) -> None:
-    run_dir = tmp_path / "run"
+def workers_of(run_dir: Path) -> list[psutil.Process]:
+    """The processes that train for a run, by the folder of their Ray."""
+    place = json.loads((run_dir / FOLDER_NAME / RAY_NOTE).read_text())["folder"]
+    found = []
+    for process in psutil.process_iter(["name", "cmdline"]):
+        with suppress(psutil.Error):
+            if "WorkerDict" in "".join(process.info["cmdline"] or []) and process.environ().get("RAY_TMPDIR") == place:
+                found.append(process)
+    return found
 
-    async def stopping(socket: ServerConnection, frame: dict[str, Any], turn: int) -> str:
-        JobFolder(run_dir / FOLDER_NAME).ask_to_stop()
+
+def test_a_run_continues_after_a_lost_worker_and_a_stop(trained_folder: Path, tmp_path: Path, no_health: None) -> None:
+    """Attempt 1 loses a trainer's process in step 2, attempt 2 is asked to stop there, attempt 3 ends the run."""
+    run_dir, killed = tmp_path / "run", list[int]()
+    folders = {number: run_dir / str(number) for number in (1, 2, 3)}
+
+    async def troubled(socket: ServerConnection, frame: dict[str, Any], turn: int) -> str:
+        if frame["type"] == "reset" and frame["data"]["episode_id"].startswith("a1-s2-") and not killed:
+            worker = workers_of(folders[1])[0]
+            killed.append(worker.pid)
+            worker.kill()
+        if frame["type"] == "reset" and frame["data"]["episode_id"].startswith("a2-s2-"):
+            JobFolder(folders[2] / FOLDER_NAME).ask_to_stop()
         return await behave(socket, frame, turn)
 
-    with scripted_server(stopping) as url:
-        job = cpu_job(run_dir, trained_folder, url, run={"max_steps": 5, "save_every": 0})
-        folder = cpu_folder(job)
+    with scripted_server(troubled) as url:
+        groups = {"run": {"max_steps": 3, "save_every": 1}, "hardware": {"devices": 2}}
+        job = cpu_job(run_dir, trained_folder, url, **groups)
         job.journal.close()
-        done = run_in_verl("-m", "training.verl_backend", str(folder.path), timeout_s=800, **VARIABLES)
-    assert done.returncode == EXIT_STOPPED, (done.stdout + done.stderr)[-5000:]
-    last = events(run_dir)[-1]
-    assert (last.type, last.status, last.step, last.error) == ("run_finished", "stopped", 1, None)
-    assert [event.step for event in of_type(run_dir, "metrics")] == [1]
-    assert len(names(run_dir, "rollout_started")) == 8
-    assert names(run_dir, "rollout_started") == names(run_dir, "rollout_finished"), "nothing of a second step began"
-    said = [event.message for event in of_type(run_dir, "log")]
-    assert "Step 1: verl's own checkpoint is checkpoints/global_step_1." in said
-    assert (run_dir / "checkpoints" / "global_step_1" / "actor" / "huggingface" / "model.safetensors").is_file()
-    assert of_type(run_dir, "checkpoint") == [] and not (run_dir / "model").exists(), "the last step was not reached"
+        assert attempt(job, folders[1]) == EXIT_FAILED and killed
+        assert attempt(job, folders[2], folders[1]) == EXIT_STOPPED
+        assert attempt(job, folders[3], folders[1], folders[2]) == 0
+        alone = by_trl(job, tmp_path / "trl")
+    assert of_type(folders[1], "run_finished") == [], "its death says nothing of the run: it may be tried again"
+    said = [event.message for event in of_type(folders[1], "log") if event.level == "error"]
+    assert len(said) == 1 and said[0].startswith("A process of the job was lost: ")
+    resumed = [of_type(folders[number], "resumed")[0] for number in (2, 3)]
+    assert [(event.source, event.step) for event in resumed] == [("1/checkpoint-1", 1), ("2/checkpoint-2", 2)]
+    steps = {number: [event.step for event in of_type(folder, "metrics")] for number, folder in folders.items()}
+    assert steps == {1: [1], 2: [2], 3: [3]}
+    for number, step in ((1, 1), (2, 2), (3, 3)):
+        ours = {name.partition("-")[2]: what for name, what in outcomes(events(folders[number]), step).items()}
+        theirs = {name.partition("-")[2]: what for name, what in outcomes(alone, step).items()}
+        rollouts = [name for name in theirs if name.startswith("s")]
+        assert len(rollouts) == 8 and {name: ours[name] for name in rollouts} == {
+            name: theirs[name] for name in rollouts
+        }
+    assert apart(folders[3] / "model", tmp_path / "trl" / "model", trained_folder) < 1e-3
+    assert not any((folder / FOLDER_NAME / RAY_NOTE).exists() for folder in folders.values())
+
+
+def attempt(job: Job, folder: Path, *earlier: Path) -> int:
+    """Run an attempt of the job after some others."""
+    number = int(folder.name)
+    return run_on_cpu(job, folder, attempt=number, earlier=earlier, resume_from=[folder.parent] if earlier else [])
+
+
+def test_a_run_that_died_after_its_last_checkpoint_needs_no_trainer(starter_folder: Path, tmp_path: Path) -> None:
+    job = cpu_job(tmp_path / "run", starter_folder, "", run={"max_steps": 2}, environment={"name": ""})
+    saved = tmp_path / "saved"
+    shutil.copytree(starter_folder, saved / "actor" / "huggingface")
+    first = tmp_path / "run" / "1"
+    write_whole(first / "checkpoint-2", 2, partial(take_saved, saved, 2, 1))
+    assert attempt(job, tmp_path / "run" / "2", first) == 0
+    last = events(tmp_path / "run" / "2")[-1]
+    assert (last.type, last.status, last.step) == ("run_finished", "succeeded", 2)
+    (model,) = of_type(tmp_path / "run" / "2", "checkpoint")
+    assert (model.path, model.step, model.final) == ("model", 2, True)
+    check_model_folder(tmp_path / "run" / "2" / "model")
+
+
+def test_shards_of_another_number_of_devices_are_refused(starter_folder: Path, tmp_path: Path) -> None:
+    saved = tmp_path / "saved"
+    shutil.copytree(starter_folder, saved / "actor" / "huggingface")
+    folder = tmp_path / "checkpoint-2"
+    write_whole(folder, 2, partial(take_saved, saved, 2, 4))
+    fits = cpu_job(tmp_path / "run", starter_folder, "", hardware={"devices": 4}).config
+    assert saved_by_verl(folder, fits) == folder / "verl" / "global_step_2"
+    other = cpu_job(tmp_path / "other", starter_folder, "", hardware={"devices": 2}).config
+    with pytest.raises(ModelError, match="checkpoint-2 holds the shards of 4 devices, and the run has 2"):
+        saved_by_verl(folder, other)
+    shutil.rmtree(folder / "verl")
+    with pytest.raises(ModelError, match="checkpoint-2 was not saved by verl"):
+        saved_by_verl(folder, fits)
 
 
 def test_steps_without_a_survivor_move_no_weights_and_pause_the_run(
-    trained_folder: Path, tmp_path: Path, run_in_verl: RunInVerl
+    trained_folder: Path, tmp_path: Path, no_health: None
 ) -> None:
     run_dir = tmp_path / "run"
 
@@ -57,10 +128,7 @@ def test_steps_without_a_survivor_move_no_weights_and_pause_the_run(
 
     with scripted_server(broken) as url:
         job = cpu_job(run_dir, trained_folder, url, run={"max_steps": 5}, rollout={"failure_pause_steps": 2})
-        folder = cpu_folder(job)
-        job.journal.close()
-        done = run_in_verl("-m", "training.verl_backend", str(folder.path), timeout_s=800, **VARIABLES)
-    assert done.returncode == EXIT_PAUSED, (done.stdout + done.stderr)[-5000:]
+        assert run_on_cpu(job) == EXIT_PAUSED
     last = events(run_dir)[-1]
     assert (last.type, last.status, last.step, last.error.code) == ("run_finished", "paused", 1, "too_many_failures")
     assert "in 2 steps in a row" in last.error.message and last.error.boundary == "environment"

@@ -9,21 +9,18 @@ import pytest
 import yaml
 
 from tests.training.helpers import events, of_type
-from tests.training.verl_backend.cpu_job import SETTINGS, cpu_folder, cpu_job
-from training.__main__ import main
+from tests.training.verl_backend.cpu_job import cpu_job
 from training.algorithms.job import row_order
-from training.config import config_to_yaml
 from training.errors import ConfigError
 from training.rollout.tokens import ChatTemplate
 from training.verl_backend.folder import JobFolder
 from training.verl_backend.launch import make_folder
-from training.verl_backend.settings import Devices
 from training.verl_backend.tasks import Places
 
 
 def test_the_folder_has_what_every_process_needs(starter_folder: Path, tokenizer: Any, tmp_path: Path) -> None:
     job = cpu_job(tmp_path / "run", starter_folder, "http://127.0.0.1:1", run={"max_steps": 5, "seed": 7})
-    folder = cpu_folder(job)
+    folder = make_folder(job, "cpu")
     assert folder.path == tmp_path / "run" / "verl"
     assert {path.name for path in folder.path.iterdir()} == {"plan.json", "settings.yaml", "loops.yaml", "tokenizer"}
     assert (tmp_path / "run" / "config.yaml").is_file(), "where any run has it"
@@ -41,14 +38,14 @@ def test_the_folder_has_what_every_process_needs(starter_folder: Path, tokenizer
     }
     settings = yaml.safe_load((folder.path / "settings.yaml").read_text())
     assert settings["actor_rollout_ref"]["model"]["path"] == str(starter_folder)
-    assert settings["actor_rollout_ref"]["rollout"]["name"] == SETTINGS["actor_rollout_ref.rollout.name"] == "hf"
+    assert settings["actor_rollout_ref"]["rollout"]["name"] == "hf"
     assert settings["trainer"]["n_gpus_per_node"] == 1
     said = [event.message for event in of_type(tmp_path / "run", "log")]
     assert said == ["verl gives no values of single tokens, so none are kept."]
 
 
 def test_the_dataset_of_verl_is_our_order(starter_folder: Path, tmp_path: Path) -> None:
-    folder = cpu_folder(cpu_job(tmp_path / "run", starter_folder, "http://127.0.0.1:1"))
+    folder = make_folder(cpu_job(tmp_path / "run", starter_folder, "http://127.0.0.1:1"), "cpu")
     places = Places(str(folder.path), tokenizer=None, processor=None, config=None, max_samples=-1)
     assert len(places) == 4 and [places[at]["place"] for at in range(4)] == [0, 1, 2, 3]
     assert [places[at]["index"] for at in range(4)] == folder.plan.order
@@ -59,7 +56,7 @@ def test_a_job_without_components_is_scored_by_the_default_ones_and_says_so(
     starter_folder: Path, tmp_path: Path
 ) -> None:
     job = cpu_job(tmp_path / "run", starter_folder, "http://127.0.0.1:1", rewards={"components": []})
-    folder = cpu_folder(job)
+    folder = make_folder(job, "cpu")
     assert folder.config.rewards.components
     assert of_type(tmp_path / "run", "log")[0].message.startswith("No reward was chosen. Scored by ")
 
@@ -67,10 +64,10 @@ def test_a_job_without_components_is_scored_by_the_default_ones_and_says_so(
 def test_what_verl_cannot_do_is_refused_before_anything_is_written(starter_folder: Path, tmp_path: Path) -> None:
     job = cpu_job(tmp_path / "run", starter_folder, "http://127.0.0.1:1", model={"lora_rank": 4})
     with pytest.raises(ConfigError, match=r"model\.lora_rank: verl has not been shown"):
-        make_folder(job, Devices())
-    job = cpu_job(tmp_path / "other", starter_folder, "http://127.0.0.1:1")
+        make_folder(job, "cpu")
+    job = cpu_job(tmp_path / "other", starter_folder, "http://127.0.0.1:1", hardware={"devices": 3})
     with pytest.raises(ConfigError, match=r"8 rollouts per step .* cannot be divided over 3 devices"):
-        make_folder(job, Devices(3, 1))
+        make_folder(job, "cpu")
     for name in ("run", "other"):
         assert not (tmp_path / name / "verl").exists() and events(tmp_path / name) == []
 
@@ -88,24 +85,23 @@ def test_the_journal_of_a_process_is_its_own(tmp_path: Path) -> None:
     assert place.parent == tmp_path / "actors" and place.name.rpartition("-")[2].isdigit()
 
 
-def test_the_command_makes_the_folder_or_says_why_not(
-    starter_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    job = cpu_job(tmp_path / "run", starter_folder, "http://127.0.0.1:1")
-    job.journal.close()
-    (tmp_path / "job.yaml").write_text(config_to_yaml(job.config))
-    words = ["verl", str(tmp_path / "job.yaml"), "--run-dir", str(tmp_path / "made"), "--devices", "2"]
-    assert main(words) == 0
-    folder = JobFolder(tmp_path / "made" / "verl")
-    assert capsys.readouterr().out == f"Start it with verl's Python: python -m training.verl_backend {folder.path}\n"
-    settings = yaml.safe_load((folder.path / "settings.yaml").read_text())
-    assert (settings["trainer"]["nnodes"], settings["trainer"]["n_gpus_per_node"]) == (1, 2)
-    assert settings["actor_rollout_ref"]["rollout"]["name"] == "vllm"
-    assert main([*words, "--nodes", "3"]) == 2
-    said = capsys.readouterr().err
-    assert said.startswith(
-        "rollout.prompts_per_step: 8 rollouts per step (prompts × generations) cannot be divided over 6"
-    )
+def test_a_ray_of_this_machine_is_counted_and_that_of_a_cluster_is_not(starter_folder: Path, tmp_path: Path) -> None:
+    for name, on_cluster in (("here", False), ("there", True)):
+        job = cpu_job(tmp_path / name, starter_folder, "http://127.0.0.1:1", hardware={"devices": 2})
+        folder = make_folder(job, "cpu", on_cluster=on_cluster)
+        settings = yaml.safe_load((folder.path / "settings.yaml").read_text())
+        assert ("ray_kwargs" in settings) is not on_cluster
+        assert (settings["trainer"]["nnodes"], settings["trainer"]["n_gpus_per_node"]) == (1, 2)
+
+
+def test_held_out_tasks_are_in_the_plan_and_not_trained_on(starter_folder: Path, tmp_path: Path) -> None:
+    held_out = {"every": 1, "share": 0.2}
+    job = cpu_job(tmp_path / "run", starter_folder, "http://127.0.0.1:1", evaluate=held_out, run={"max_steps": 30})
+    plan = make_folder(job, "cpu").plan
+    (event,) = of_type(tmp_path / "run", "tasks_held_out")
+    assert plan.held_out == event.rows and len(plan.held_out) > 1
+    assert set(plan.order) | set(plan.held_out) == set(range(24)) and not set(plan.order) & set(plan.held_out)
+    assert plan.rows == 24 - len(plan.held_out)
 
 
 def test_paths_are_whole_wherever_it_was_started(
@@ -114,4 +110,4 @@ def test_paths_are_whole_wherever_it_was_started(
     job = cpu_job(tmp_path / "run", starter_folder, "http://127.0.0.1:1")
     monkeypatch.chdir(tmp_path)
     job.config = job.config.model_copy(update={"data": job.config.data.model_copy(update={"train": "run/rows.jsonl"})})
-    assert cpu_folder(job).config.data.train == str(tmp_path / "run" / "rows.jsonl")
+    assert make_folder(job, "cpu").config.data.train == str(tmp_path / "run" / "rows.jsonl")

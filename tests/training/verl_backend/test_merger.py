@@ -13,6 +13,7 @@ from training.errors import ErrorInfo
 from training.journal import (
     Event,
     GroupScored,
+    Journal,
     LogLine,
     Metrics,
     PhaseChanged,
@@ -74,12 +75,16 @@ def brief(run_dir: Path) -> list[str]:
     return found
 
 
+def opened(run_dir: Path, wanted: int) -> Merger:
+    return Merger(Journal(run_dir), wanted)
+
+
 def merge_once(run_dir: Path, wanted: int = 2, *, over: bool = False) -> int:
-    merger = Merger(run_dir, wanted)
+    journal = Journal(run_dir)
     try:
-        return merger.merge(over=over)
+        return Merger(journal, wanted).merge(over=over)
     finally:
-        merger.close()
+        journal.close()
 
 
 @pytest.fixture
@@ -116,14 +121,13 @@ def test_metrics_wait_for_the_last_group_of_their_step_and_what_follows_with_the
     second = Process(path, "c-3", late=-100)  # a clock far ahead
     trainer.say(5, Metrics(step=1, values={"loss": 0.25}), PhaseChanged(phase="generating", step=2))
     second.say(3, begin("a1-s1-g1-i0"), end("a1-s1-g1-i0"))
-    merger = Merger(path, 2)
+    merger = opened(path, 2)
     assert merger.merge() == 8 and "metrics 1" not in brief(path) and "phase 2" not in brief(path)
     assert merger.merge() == 0
     second.say(3, scored(1, 1, "a1-s1-g1-i0"))
     assert merger.merge() == 3
     assert brief(path)[-3:] == ["group_scored 1", "metrics 1", "phase 2"]
     assert spoken(path)[-2].values == {"loss": 0.25}
-    merger.close()
 
 
 def test_a_step_has_as_many_rollouts_as_are_wanted(run: tuple[Path, Process, Process]) -> None:
@@ -142,20 +146,24 @@ def test_the_last_word_comes_last_once_the_job_is_over(run: tuple[Path, Process,
     first.say(9, LogLine(message="late"))
     merge_once(path)
     assert brief(path)[-1] == "log late"
-    merge_once(path, over=True)
-    assert brief(path)[-2:] == ["metrics 1", "run_finished"] and spoken(path)[-1].error.message == "gone"
-    assert merge_once(path, over=True) == 0 and len(spoken(path)) == 9
+    merger = opened(path, 2)
+    merger.merge(over=True)
+    assert brief(path)[-1] == "metrics 1"
+    assert merger.last_word is not None and merger.last_word.error == error
+    assert merge_once(path, over=True) == 0 and len(spoken(path)) == 8
 
 
 def test_the_last_word_waits_for_those_who_still_write(run: tuple[Path, Process, Process]) -> None:
     path, trainer, first = run
     trainer.say(2, RunFinished(status="stopped", step=0))
-    merge_once(path)
+    merger = opened(path, 2)
+    merger.merge()
     first.say(9, LogLine(message="still here"))
-    merge_once(path)
-    assert brief(path)[-1] == "log still here"
-    merge_once(path, over=True)
-    assert brief(path)[-2:] == ["log still here", "run_finished"]
+    merger.merge()
+    assert merger.last_word is None
+    merger.merge(over=True)
+    assert merger.last_word is not None and merger.last_word.status == "stopped"
+    assert brief(path)[-1] == "log still here", "the run's own last word is for whoever waits"
 
 
 def test_a_torn_line_waits_until_it_is_whole(run: tuple[Path, Process, Process]) -> None:
@@ -236,7 +244,7 @@ def test_a_rollout_that_begins_again_has_its_turns_again(run: tuple[Path, Proces
 def test_what_comes_once_more_of_a_step_that_is_over_is_old(run: tuple[Path, Process, Process]) -> None:
     path, trainer, first = run
     trainer.say(5, Metrics(step=1, values={}))
-    merger = Merger(path, 1)
+    merger = opened(path, 1)
     merger.merge()
     count = len(spoken(path))
     first.say(6, end("a1-s1-g0-i0", reward=0.9), scored(1, 0, "a1-s1-g0-i0"), begin("a1-s2-g0-i0"))
@@ -245,7 +253,6 @@ def test_what_comes_once_more_of_a_step_that_is_over_is_old(run: tuple[Path, Pro
     assert brief(path)[count:] == ["rollout_started a1-s2-g0-i0"]
     ours = ("a1-s2-g0-i0", 0, "rollout_started", None)
     assert [key for key in merger._seen if isinstance(key, tuple)] == [ours] and len(merger._seen) == 2
-    merger.close()
 
 
 def test_files_longer_than_a_batch_are_read_to_their_end(
@@ -269,3 +276,30 @@ def test_what_was_in_the_runs_journal_before_stays(run: tuple[Path, Process, Pro
 
 def test_without_processes_there_is_nothing_to_merge(tmp_path: Path) -> None:
     assert merge_once(tmp_path) == 0 and spoken(tmp_path) == []
+
+
+def test_held_out_tasks_are_of_no_step(run: tuple[Path, Process, Process]) -> None:
+    """They are played with the weights of a step that is over, and its figures come a second time."""
+    path, trainer, _first = run
+    trainer.say(5, Metrics(step=1, values={"loss": 0.5}))
+    trainer.say(6, begin("a1-e1-g0-i0"), turn("a1-e1-g0-i0", 0), end("a1-e1-g0-i0"))
+    trainer.say(7, Metrics(step=1, values={"heldout/success": 0.25}))
+    merge_once(path, 1)
+    assert brief(path)[-5:] == [
+        "metrics 1",
+        "rollout_started a1-e1-g0-i0",
+        "turn a1-e1-g0-i0",
+        "rollout_finished a1-e1-g0-i0",
+        "metrics 1",
+    ]
+    assert spoken(path)[-1].values == {"heldout/success": 0.25}
+    assert merge_once(path, 1) == 0
+
+
+def test_whoever_follows_sees_what_is_appended(run: tuple[Path, Process, Process]) -> None:
+    path, _trainer, _first = run
+    seen: list[Any] = []
+    journal = Journal(path)
+    Merger(journal, 2, seen.append).merge()
+    journal.close()
+    assert seen == spoken(path)

@@ -16,10 +16,12 @@ import pytest
 
 from tests.training.helpers import scripted_server
 from tests.training.verl_backend.conftest import PYTHON, ROOT
-from tests.training.verl_backend.cpu_job import VARIABLES, behave, cpu_folder, cpu_job
+from tests.training.verl_backend.cpu_job import behave, cpu_job
 from training.rewards.combining import group_statistics
 from training.verl_backend.actor import Actor, Lesson
 from training.verl_backend.folder import SETTINGS_NAME, JobFolder
+from training.verl_backend.launch import make_folder
+from training.verl_backend.learner import ALWAYS, ON_CPU
 
 pytestmark = pytest.mark.verl
 GROUPS, SIZE = 4, 4
@@ -57,9 +59,14 @@ def played(
         patch.delenv("TILTYARD_OUTBOUND_ALLOW", raising=False)
         sizes = {"prompts_per_step": GROUPS, "num_generations": SIZE, "temperature": 1.4}
         job = cpu_job(
-            base / "run", trained_folder, url, rollout=sizes, optim={"max_grad_norm": 1000, "weight_decay": 0.0}
+            base / "run",
+            trained_folder,
+            url,
+            rollout=sizes,
+            optim={"max_grad_norm": 1000, "weight_decay": 0.0},
+            hardware={"devices": 2},
         )
-        folder = cpu_folder(job, 2)
+        folder = make_folder(job, "cpu")
         model = AutoModelForCausalLM.from_pretrained(trained_folder, attn_implementation="eager").eval()
         lessons = asyncio.run(_played(folder, AutoTokenizer.from_pretrained(trained_folder), model))
     yield folder, lessons
@@ -110,7 +117,7 @@ def stepped(settings: Path, folder: Path, ranks: int) -> dict[str, Any]:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     kept = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
-    common = kept | VARIABLES | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    common = kept | ON_CPU | ALWAYS | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
     common |= {
         "WORLD_SIZE": str(ranks),
         "LOCAL_WORLD_SIZE": str(ranks),

@@ -7,14 +7,16 @@ from typing import Any
 
 import pytest
 
-from training.config import METHODS, JobConfig
+from training.config import JobConfig
 from training.errors import ConfigError
 from training.exports.verl_options import OPTIONS, tree_of
 from training.verl_backend.settings import (
     LATER,
     OURS,
     REFUSED,
-    Devices,
+    DeviceKind,
+    misfits,
+    ray_settings,
     require_fit,
     settings_of,
     value_of,
@@ -33,19 +35,19 @@ DIRECT = {
 
 
 def job(**groups: Any) -> JobConfig:
-    given: dict[str, Any] = {"data": {"train": "x"}, "rollout": {"engine": "vllm"}}
+    given: dict[str, Any] = {"data": {"train": "x"}, "rollout": {"engine": "vllm"}, "hardware": {"backend": "verl"}}
     for name, group in groups.items():
         given[name] = given.get(name, {}) | group if isinstance(group, dict) else group
     return JobConfig.model_validate(given)
 
 
-def keys(devices: Devices = Devices(), **groups: Any) -> dict[str, Any]:  # noqa: B008 - it is a tuple
-    return settings_of(job(**groups), devices, Path("/run/verl"), Path("/models/base"))
+def keys(**groups: Any) -> dict[str, Any]:
+    return settings_of(job(**groups), "cuda", Path("/run/verl"), Path("/models/base"))
 
 
-def refused(devices: Devices = Devices(), **groups: Any) -> tuple[str, str]:  # noqa: B008 - it is a tuple
+def refused(device: DeviceKind = "cuda", **groups: Any) -> tuple[str, str]:
     with pytest.raises(ConfigError) as found:
-        require_fit(job(**groups), devices)
+        require_fit(job(**groups), device)
     return found.value.option, found.value.sentence
 
 
@@ -62,14 +64,22 @@ def test_what_is_usual_is_what_a_new_job_has() -> None:
     config = job()
     for option, (taken, why) in REFUSED.items():
         assert value_of(config, option) in taken and "{usual}" in why, option
-    require_fit(config, Devices())
+    require_fit(config, "cuda")
 
 
-@pytest.mark.parametrize("kind", [kind for kind in METHODS if kind != "grpo"])
-def test_other_methods_are_refused_by_name(kind: str) -> None:
-    option, why = refused(kind=kind)
-    assert option == "kind"
-    assert why == f"verl trains by GRPO here: {METHODS[kind].short} needs our own trainer, on one device"
+def test_all_that_does_not_fit_is_named_at_once() -> None:
+    found = list(misfits(job(model={"lora_rank": 8}, grpo={"beta": 0.1}, hardware={"devices": 3}), "cuda"))
+    assert [misfit.option for misfit in found] == ["model.lora_rank", "grpo.beta", "rollout.prompts_per_step"]
+
+
+def test_the_sampler_follows_from_the_device() -> None:
+    on_cpu = {"rollout": {"engine": "in_process"}}
+    require_fit(job(**on_cpu), "cpu")
+    assert refused("cpu") == (
+        "rollout.engine",
+        "without a GPU the turns are sampled by transformers: set in_process",
+    )
+    assert refused("cuda", **on_cpu) == ("rollout.engine", "on GPUs a vLLM samples the turns: set vllm")
 
 
 @pytest.mark.parametrize(
@@ -84,14 +94,11 @@ def test_other_methods_are_refused_by_name(kind: str) -> None:
             "so no process has all rewards of the step: set group",
         ),
         ("rewards.aggregation", "normalize_then_sum", "verl does not have it"),
-        ("rollout.engine", "in_process", "on verl a vLLM samples the turns: set vllm"),
         ("rollout.max_staleness", 1, "verl does not have it, our own trainer on one device has: set 0"),
         ("rollout.refill_rounds", 1, "set 0"),
         ("optim.mini_batch_size", 32, "verl has not been shown to do it"),
         ("optim.schedule", "linear", "set constant"),
-        ("run.device", "cpu", "verl trains on GPUs: set auto"),
         ("run.max_hours", 2.0, "set 0.0"),
-        ("report.to", ["tensorboard"], "set []"),
     ],
 )
 def test_what_verl_cannot_do_is_refused(option: str, value: Any, says: str) -> None:
@@ -107,38 +114,33 @@ def test_rewards_that_are_not_divided_and_a_sampler_that_is_not_corrected_are_ta
     assert keys()["algorithm.rollout_correction.rollout_is"] == "token"
 
 
-@pytest.mark.parametrize("devices", [Devices(0, 1), Devices(1, 0), Devices(-1, -1)])
-def test_without_a_device_there_is_nothing_to_train_on(devices: Devices) -> None:
-    assert refused(devices) == ("", "verl needs at least one host with one device")
-
-
 def test_a_step_is_divided_over_the_devices_without_a_rest() -> None:
     sizes = {"prompts_per_step": 3, "num_generations": 4}
-    require_fit(job(rollout=sizes), Devices(2, 2))
-    require_fit(job(rollout=sizes), Devices(1, 12))
-    option, why = refused(Devices(1, 5), rollout=sizes)
+    require_fit(job(rollout=sizes, hardware={"hosts": 2, "devices": 2}), "cuda")
+    require_fit(job(rollout=sizes, hardware={"hosts": 1, "devices": 12}), "cuda")
+    option, why = refused(hardware={"hosts": 1, "devices": 5}, rollout=sizes)
     assert option == "rollout.prompts_per_step"
     assert why == "12 rollouts per step (prompts × generations) cannot be divided over 5 devices"
-    assert refused(Devices(4, 2), rollout=sizes)[1].endswith("over 8 devices")
+    assert refused(hardware={"hosts": 4, "devices": 2}, rollout=sizes)[1].endswith("over 8 devices")
 
 
 def test_a_share_of_a_device_is_divided_into_micro_batches() -> None:
     sizes = {"prompts_per_step": 3, "num_generations": 4}
-    require_fit(job(rollout=sizes, optim={"micro_batch_size": 3}), Devices(1, 2))
-    option, why = refused(Devices(1, 2), rollout=sizes, optim={"micro_batch_size": 4})
+    require_fit(job(rollout=sizes, optim={"micro_batch_size": 3}, hardware={"hosts": 1, "devices": 2}), "cuda")
+    option, why = refused(hardware={"hosts": 1, "devices": 2}, rollout=sizes, optim={"micro_batch_size": 4})
     assert option == "optim.micro_batch_size"
     assert why == "a device's 6 rollouts of a step cannot be divided into micro batches of 4"
 
 
 def test_samplers_take_the_devices_whole() -> None:
-    require_fit(job(vllm={"tensor_parallel": 2}), Devices(1, 2))
-    option, why = refused(Devices(1, 1), vllm={"tensor_parallel": 2})
+    require_fit(job(vllm={"tensor_parallel": 2}, hardware={"hosts": 1, "devices": 2}), "cuda")
+    option, why = refused(hardware={"hosts": 1, "devices": 1}, vllm={"tensor_parallel": 2})
     assert (option, why) == ("vllm.tensor_parallel", "1 devices cannot be divided into samplers of 2 devices each")
 
 
 def test_the_settings_by_value() -> None:
     found = keys(
-        Devices(2, 4),
+        hardware={"hosts": 2, "devices": 4},
         rollout={"prompts_per_step": 4, "num_generations": 8, "temperature": 0.9, "max_prompt_tokens": 300},
         optim={"micro_batch_size": 2, "learning_rate": 3e-6, "beta2": 0.95},
         grpo={"epsilon": 0.1},
@@ -164,9 +166,36 @@ def test_the_settings_by_value() -> None:
     assert found["actor_rollout_ref.model.path"] == "/models/base"
     assert found["actor_rollout_ref.model.tokenizer_path"] == "/run/verl/tokenizer"
     assert found["reward.custom_reward_function.path"] is None and found["algorithm.adv_estimator"] == "grpo"
-    assert found["trainer.max_actor_ckpt_to_keep"] == 2 and found["trainer.save_freq"] == -1
+    assert found["trainer.max_actor_ckpt_to_keep"] is None and found["trainer.save_freq"] == -1, "we keep and save"
+    assert found["trainer.resume_mode"] == "disable" and found["trainer.default_local_dir"] == "/run/verl/saved"
+    assert found["trainer.test_freq"] == -1, "held-out tasks are played by us"
     assert keys(grpo={"delta": 4.0})[f"{actor}.clip_ratio_c"] == 4.0
 
 
 def test_the_tree_of_a_file() -> None:
     assert tree_of({"a.b.c": 1, "a.b.d": 2, "e": None}) == {"a": {"b": {"c": 1, "d": 2}}, "e": None}
+
+
+def test_a_checkpoint_to_continue_from() -> None:
+    found = settings_of(job(), "cuda", Path("/run/verl"), Path("/base"), "/run/1/checkpoint-3/verl/global_step_3")
+    assert found["trainer.resume_mode"] == "resume_path"
+    assert found["trainer.resume_from_path"] == "/run/1/checkpoint-3/verl/global_step_3"
+
+
+def test_a_processor_computes_exactly() -> None:
+    found = settings_of(job(rollout={"engine": "in_process"}), "cpu", Path("/run/verl"), Path("/base"))
+    actor = "actor_rollout_ref.actor.fsdp_config"
+    assert (found["trainer.device"], found["actor_rollout_ref.rollout.name"]) == ("cpu", "hf")
+    assert found[f"{actor}.dtype"] == "float32" and found[f"{actor}.mixed_precision.param_dtype"] == "fp32"
+
+
+@pytest.mark.parametrize(("devices", "cpus"), [(2, 18), (64, 266)])
+def test_a_local_ray_counts_enough_processors(monkeypatch: pytest.MonkeyPatch, devices: int, cpus: int) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    config = job()
+    config.hardware.devices = devices
+    found = ray_settings(config, "cpu")
+    assert found["ray_kwargs.ray_init.num_cpus"] == cpus and found["ray_kwargs.ray_init.num_gpus"] == devices
+    assert "ray_kwargs.ray_init.num_gpus" not in ray_settings(config, "cuda"), "Ray sees GPUs by itself"
+    monkeypatch.setattr("os.cpu_count", lambda: 500)
+    assert ray_settings(config, "cuda")["ray_kwargs.ray_init.num_cpus"] == 500

@@ -12,7 +12,7 @@ from tests.training.exports.test_verl_tree import has
 from tests.training.verl_backend.conftest import PYTHON, RunInVerl
 from tests.training.verl_backend.test_settings import job
 from training.exports.verl_options import VERL, tree_of
-from training.verl_backend.settings import Devices, settings_of
+from training.verl_backend.settings import ray_settings, settings_of
 
 pytestmark = pytest.mark.verl
 OPEN = ("actor_rollout_ref.model.override_config.",)
@@ -25,6 +25,10 @@ JOBS: list[dict[str, Any]] = [
 ]
 
 
+def of(**options: Any) -> dict[str, Any]:
+    return settings_of(job(**options | {"hardware": {"hosts": 2, "devices": 2}}), "cuda", Path("/run/verl"), Path("/b"))
+
+
 def test_every_key_is_in_the_config_tree() -> None:
     found = list(PYTHON.parents[1].glob("lib/python*/site-packages/verl"))
     if not found:
@@ -32,9 +36,9 @@ def test_every_key_is_in_the_config_tree() -> None:
     (verl,) = found
     assert (verl / "version" / "version").read_text().strip() == VERL
     tree = yaml.safe_load((verl / "trainer/config/_generated_ppo_trainer.yaml").read_text())
-    keys = {
-        key for options in JOBS for key in settings_of(job(**options), Devices(2, 2), Path("/run/verl"), Path("/base"))
-    }
+    keys = {key for options in JOBS for key in of(**options)}
+    keys |= set(settings_of(job(rollout={"engine": "in_process"}), "cpu", Path("/run/verl"), Path("/base"), "/saved"))
+    keys |= set(ray_settings(job(), "cpu"))
     assert len(keys) > 60
     assert {key for key in keys if not key.startswith(OPEN) and not has(tree, key)} == set()
 
@@ -57,7 +61,7 @@ print("TAKEN")
 
 
 def test_verl_takes_them(run_in_verl: RunInVerl, tmp_path: Path) -> None:
-    settings = settings_of(job(optim={"micro_batch_size": 4}), Devices(2, 2), Path("/run/verl"), Path("/base"))
+    settings = of(optim={"micro_batch_size": 4})
     (tmp_path / "settings.yaml").write_text(yaml.safe_dump(tree_of(settings)))
     done = run_in_verl("-c", CODE, str(tmp_path / "settings.yaml"))
     assert done.returncode == 0 and "TAKEN" in done.stdout, (done.stdout + done.stderr)[-3000:]

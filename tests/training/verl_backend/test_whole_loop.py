@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from collections import Counter
 from pathlib import Path
@@ -11,9 +10,9 @@ from typing import Any
 import pytest
 
 from tests.training.helpers import events, of_type, scripted_server
-from tests.training.verl_backend.conftest import RunInVerl
-from tests.training.verl_backend.cpu_job import VARIABLES, behave, cpu_folder, cpu_job
+from tests.training.verl_backend.cpu_job import behave, cpu_job, run_on_cpu
 from training.algorithms.job import Job
+from training.config.run import HardwareConfig
 from training.journal import Journal
 from training.model_check import check_model_folder
 
@@ -21,19 +20,21 @@ pytestmark = [pytest.mark.verl, pytest.mark.timeout(900)]
 PROMPTS, SIZE, STEPS = 4, 4, 2
 
 
-@pytest.fixture
-def no_health(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The scripted server speaks only the websocket."""
-    monkeypatch.setattr("training.algorithms.grpo.check_environment", lambda config: None)
+def sized(devices: int) -> dict[str, Any]:
+    """The groups of options of two steps on so many devices."""
+    return {
+        "rollout": {"prompts_per_step": PROMPTS, "num_generations": SIZE},
+        "run": {"max_steps": STEPS, "save_every": 1, "keep_last": 1},
+        "hardware": {"devices": devices},
+        "evaluate": {"every": 1, "share": 0.2},
+    }
 
 
 def by_trl(job: Job, run_dir: Path) -> list[Any]:
     """The events of the same job on one device."""
     from training.algorithms.grpo import run_grpo
 
-    rollout = job.config.rollout.model_copy(update={"engine": "in_process"})
-    run = job.config.run.model_copy(update={"device": "cpu"})
-    config = job.config.model_copy(update={"rollout": rollout, "run": run})
+    config = job.config.model_copy(update={"hardware": HardwareConfig(backend="trl")})
     run_grpo(Job(config, run_dir, Journal(run_dir), threading.Event()))
     return events(run_dir)
 
@@ -53,6 +54,16 @@ def outcomes(found: list[Any], step: int) -> dict[str, tuple[Any, ...]]:
     return ended | groups
 
 
+def trained(run_dir: Path) -> list[Any]:
+    """The figures of the steps, without those of held-out tasks."""
+    return [event for event in of_type(run_dir, "metrics") if "loss" in event.values]
+
+
+def success(event: Any) -> tuple[float | None, ...]:
+    """What held-out tasks came to: success, reward, turns and tokens."""
+    return tuple(event.report["figures"][name]["value"] for name in ("success", "reward", "turns", "tokens"))
+
+
 def apart(mine: Path, theirs: Path, base: Path) -> float:
     """How far two trained models are apart, as a share of how far the second has moved from their base."""
     from transformers import AutoModelForCausalLM
@@ -69,33 +80,30 @@ def apart(mine: Path, theirs: Path, base: Path) -> float:
 
 
 @pytest.mark.parametrize("devices", [1, 2])
-def test_two_steps(devices: int, trained_folder: Path, tmp_path: Path, run_in_verl: RunInVerl, no_health: None) -> None:
-    run_dir, figures_path = tmp_path / "run", tmp_path / "figures.jsonl"
-    sizes = {"prompts_per_step": PROMPTS, "num_generations": SIZE}
+def test_two_steps(devices: int, trained_folder: Path, tmp_path: Path, no_health: None) -> None:
+    run_dir = tmp_path / "run"
     with scripted_server(behave) as url:
-        job = cpu_job(run_dir, trained_folder, url, rollout=sizes, run={"max_steps": STEPS, "save_every": 2})
-        folder = cpu_folder(job, devices, more={"trainer.logger": ["console", "file"]})
-        job.journal.close()
-        words = ("-m", "training.verl_backend", str(folder.path))
-        done = run_in_verl(*words, timeout_s=800, **VARIABLES, VERL_FILE_LOGGER_PATH=str(figures_path))
-        assert done.returncode == 0, (done.stdout + done.stderr)[-5000:]
+        job = cpu_job(run_dir, trained_folder, url, **sized(devices))
+        assert run_on_cpu(job) == 0
         alone = by_trl(job, tmp_path / "trl")
-    found = events(run_dir)
+    found, folders = events(run_dir), (run_dir, tmp_path / "trl")
 
     # The journal is whole: what began has ended, once, under the names of a run on one device.
     names = {f"a1-s{step}-g{group}-i{index}" for step in (1, 2) for group in range(PROMPTS) for index in range(SIZE)}
     kinds = Counter(event.type for event in found)
-    assert kinds["rollout_started"] == kinds["rollout_finished"] == len(names) == 32
-    assert {event.rollout for event in of_type(run_dir, "rollout_started")} == names
-    assert {event.rollout for event in of_type(run_dir, "rollout_finished")} == names
+    begun = [event.rollout for event in of_type(run_dir, "rollout_started") if not event.held_out]
+    assert len(begun) == len(names) == 32 and set(begun) == names
+    ended = {event.rollout for event in of_type(run_dir, "rollout_finished")}
+    assert names <= ended and kinds["rollout_finished"] == kinds["rollout_started"]
     assert [event.n for event in found] == list(range(1, len(found) + 1))
     scored = [(event.step, event.group) for event in found if event.type == "group_scored"]
     assert sorted(scored) == [(step, group) for step in (1, 2) for group in range(PROMPTS)]
-    steps = [event.step for event in found if event.type == "metrics"]
+    steps = [event.step for event in trained(run_dir)]
     assert steps == [1, 2] and kinds["run_started"] == 1 and found[-1].type == "run_finished"
     assert (found[-1].status, found[-1].step, found[-1].error) == ("succeeded", 2, None)
-    (saved,) = of_type(run_dir, "checkpoint")
-    assert (saved.path, saved.step, saved.final) == ("model", 2, True) and saved.bytes > 0
+    saved = [(event.path, event.step, event.final) for event in of_type(run_dir, "checkpoint")]
+    assert sorted(saved) == [("checkpoint-1", 1, False), ("checkpoint-2", 2, False), ("model", 2, True)]
+    check_model_folder(run_dir / "checkpoint-2")
     check_model_folder(run_dir / "model")
     share = apart(run_dir / "model", tmp_path / "trl" / "model", trained_folder)
     print(f"The models are {share:.2g} of their way apart.")
@@ -112,7 +120,7 @@ def test_two_steps(devices: int, trained_folder: Path, tmp_path: Path, run_in_ve
         event for event in found if event.type == "group_scored" and None in event.advantages and any(event.advantages)
     ]
     assert partly[0].step == 1, "its baseline would be another one if excluded rollouts counted"
-    figures = zip(*(of_type(folder, "metrics") for folder in (run_dir, tmp_path / "trl")), strict=True)
+    figures = zip(*(trained(folder) for folder in (run_dir, tmp_path / "trl")), strict=True)
     for step, (verl, trl) in enumerate(figures, start=1):
         assert outcomes(found, step) == outcomes(alone, step)
         for name in ("reward", "reward_std", "rollouts/excluded", "rollouts/turns_mean", "completions/mean_length"):
@@ -122,8 +130,11 @@ def test_two_steps(devices: int, trained_folder: Path, tmp_path: Path, run_in_ve
         assert verl.values["entropy"] == pytest.approx(trl.values["entropy"], abs=1e-5)
 
     # The samplers have the trainer's weights, before and after the update.
-    own = [json.loads(line) for line in figures_path.read_text().splitlines()]
-    differences = [line["data"]["training/rollout_probs_diff_max"] for line in own if "data" in line]
-    assert len(differences) == STEPS and max(differences) < 1e-4
-    gaps = [event.values["sampling/logprob_gap_max"] for event in found if event.type == "metrics"]
-    assert max(gaps) < 1e-4
+    gaps = [event.values["sampling/logprob_gap_max"] for event in trained(run_dir)]
+    assert len(gaps) == STEPS and max(gaps) < 1e-4
+
+    # Held-out tasks are the same ones, played with the same weights.
+    (mine,), (theirs,) = (of_type(folder, "tasks_held_out") for folder in folders)
+    assert mine.rows == theirs.rows and len(mine.rows) > 1
+    held = [{event.step: success(event) for event in of_type(folder, "held_out_evaluated")} for folder in folders]
+    assert list(held[0]) == [0, 1, 2] and held[0] == held[1] and held[0][2] is not None

@@ -111,7 +111,7 @@ def test_sft_needs_no_environment(project: Project, config: JobConfig) -> None:
     form = RunForm(_data(project, config, kind="sft", **{"environment.name": ""}), project=project)
     assert form.is_valid(), form.errors
     hidden = {group.name for group in form.option_groups() if not group.relevant}
-    others = {"grpo", "rloo", "ppo", "dpo", "sample", "evaluate", "endpoint", "mix", "curriculum"}
+    others = {"grpo", "rloo", "ppo", "dpo", "sample", "evaluate", "endpoint", "mix", "curriculum", "hardware"}
     assert hidden == {"environment", "rewards", "rollout", "vllm", *others}
 
 

@@ -1,4 +1,4 @@
-"""verl on a CPU, for tests: a platform, a sampler by transformers, and one patch.
+"""verl on a CPU, for small models and for tests: a platform, a sampler by transformers, and one patch.
 
 Named in ``VERL_USE_EXTERNAL_MODULES``, so verl loads it in every process, while its own package is half made: what
 needs more of verl is done once that part is loaded.
@@ -16,7 +16,7 @@ from typing import Any
 
 import torch.distributed
 
-from tests.training.verl_backend.on_cpu import platform as _platform  # noqa: F401 - registers itself
+from training.verl_backend.on_cpu import platform as _platform  # noqa: F401 - registers itself
 
 NAME = "hf"
 
@@ -27,12 +27,12 @@ def _engine(engine: Any) -> None:
 
 
 def _adapter(base: Any) -> None:
-    base._ROLLOUT_REGISTRY[(NAME, "async")] = "tests.training.verl_backend.on_cpu.sampler.Adapter"
+    base._ROLLOUT_REGISTRY[(NAME, "async")] = "training.verl_backend.on_cpu.sampler.Adapter"
 
 
 def _replica(replica: Any) -> None:
     def load() -> type[Any]:
-        from tests.training.verl_backend.on_cpu.sampler import Replica
+        from training.verl_backend.on_cpu.sampler import Replica
 
         return Replica
 
@@ -53,7 +53,8 @@ class _Finder(importlib.abc.MetaPathFinder):
         if name not in AFTER:
             return None
         spec = importlib.machinery.PathFinder.find_spec(name, path)
-        assert spec is not None and spec.loader is not None
+        if spec is None or spec.loader is None:
+            return None
         load, then = spec.loader.exec_module, AFTER[name]
 
         def exec_module(module: ModuleType) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from training.errors import ModelError
 from training.model_check import check_model_folder
-from training.verl_backend.models import CHOSEN_HERE, copy_model
+from training.verl_backend.checkpoints import CHOSEN_HERE, copy_model
 
 
 def test_how_it_was_trained_is_left_out(starter_folder: Path, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from transformers import AutoModelForCausalLM
 from verl.workers.rollout.base import BaseRollout
 from verl.workers.rollout.replica import RolloutReplica, TokenOutput
 
+from training.errors import PolicyFault
 from training.policy.engine import SamplingParams
 from training.policy.transformers_engine import TransformersEngine
 
@@ -56,7 +57,10 @@ class Server:
         """The weights after ``step`` steps."""
         missing, unknown = self.model.load_state_dict(weights, strict=False)
         tied = set(self.model._tied_weights_keys or ())
-        assert not unknown and set(missing) <= tied, (missing, unknown)
+        if unknown or not set(missing) <= tied:
+            raise PolicyFault(
+                f"The trainer handed other weights over: {sorted(missing)} lack, {sorted(unknown)} do not fit."
+            )
         self.block.close()
         self.engine, self.step = None, step
 
@@ -95,7 +99,8 @@ class Replica(RolloutReplica):
 
     async def launch_servers(self) -> None:
         path = self.model_config.path
-        server = Server.options(name=_name(self.replica_rank)).remote(path)
+        named: Any = Server
+        server = named.options(name=_name(self.replica_rank)).remote(path)
         self.servers = [server]
         self._server_address, self._server_handle = f"cpu:{self.replica_rank}", server
         await asyncio.wrap_future(server.idle.remote().future())

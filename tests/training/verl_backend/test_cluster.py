@@ -1,0 +1,256 @@
+"""A job on a Ray cluster: its name, what goes with it, one that does not answer; and a real cluster of two nodes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from websockets.asyncio.server import ServerConnection
+
+from tests.training.helpers import events, job_config, of_type, scripted_server
+from tests.training.verl_backend.conftest import PYTHON, ROOT
+from tests.training.verl_backend.cpu_job import behave, cpu_job, run_on_cpu
+from training.config import config_to_yaml
+from training.journal import Event, Held, LogLine
+from training.model_check import check_model_folder
+from training.verl_backend.cluster import PATIENCE_S, SAID_EVERY_S, ClusterJob, name_of
+from training.verl_backend.folder import JobFolder, Plan
+
+AWAY = ConnectionError("no route\nto host")
+
+
+class Fake:
+    """A cluster that answers as it is told: with statuses in turn, an error among them."""
+
+    def __init__(self, *answers: str | Exception, known: tuple[str, ...] = ()) -> None:
+        self.answers, self.known = list(answers), set(known)
+        self.submitted: list[dict[str, Any]] = []
+        self.stopped: list[str] = []
+        self.kept: dict[str, str] | None = None
+
+    def submit_job(self, **given: Any) -> str:
+        self.submitted.append(given)
+        self.known.add(given["submission_id"])
+        self.kept = json.loads(Path(given["entrypoint"].split()[3], "variables.json").read_text())
+        return str(given["submission_id"])
+
+    def get_job_status(self, job_id: str) -> str:
+        if job_id not in self.known:
+            raise RuntimeError("there is no such job")
+        if not self.submitted:
+            return "RUNNING"
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def stop_job(self, job_id: str) -> bool:
+        self.stopped.append(job_id)
+        return True
+
+    def get_job_logs(self, job_id: str) -> str:
+        return "its output"
+
+
+def made(tmp_path: Path, client: Fake, *earlier: Path) -> tuple[ClusterJob, list[Event]]:
+    folder = JobFolder(tmp_path / "2" / "verl")
+    folder.write(job_config(data={"train": "x"}), Plan(attempt=2, order=[0], rows=1, eos_id=2, earlier=earlier))
+    said: list[Event] = []
+    now = iter(range(100_000))
+    return ClusterJob(folder, client, said.append, lambda: float(next(now)), lambda _seconds: None), said
+
+
+def test_its_name_follows_from_the_folder_of_the_attempt(tmp_path: Path) -> None:
+    assert name_of(tmp_path / "1") == name_of(tmp_path / "1") != name_of(tmp_path / "2")
+    assert name_of(tmp_path / "1").startswith("tiltyard-")
+
+
+def test_what_opens_environments_is_not_in_the_job(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    client = Fake("PENDING", "RUNNING", "SUCCEEDED")
+    job, said = made(tmp_path, client)
+    ours = {
+        "TILTYARD_ENV_TOKEN": "secret",
+        "VERL_PLATFORM": "cpu",
+        "RAY_AUTH_TOKEN": "open",
+        "PATH": "/bin",
+        "TZ": "UTC",
+    }
+    assert job.run(ours) == 0
+    (given,) = client.submitted
+    assert given["submission_id"] == job.name == name_of(tmp_path / "2")
+    assert given["entrypoint"] == f"python -m training.verl_backend {tmp_path / '2' / 'verl'} --driver"
+    assert given["runtime_env"]["env_vars"] == {"VERL_PLATFORM": "cpu"}
+    assert [Path(path).name for path in given["runtime_env"]["py_modules"]] == ["training", "envs"]
+    assert client.kept == {"TILTYARD_ENV_TOKEN": "secret"}
+    assert not (tmp_path / "2" / "verl" / "variables.json").exists(), "the job is over"
+    assert capsys.readouterr().out == "its output\n" and said == []
+
+
+def test_variables_are_for_their_owner_and_are_taken_by_each_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = JobFolder(tmp_path)
+    monkeypatch.delenv("TILTYARD_ENV_TOKEN", raising=False)
+    folder.take_variables()
+    assert "TILTYARD_ENV_TOKEN" not in os.environ
+    folder.keep_variables({"TILTYARD_ENV_TOKEN": "secret"})
+    assert (tmp_path / "variables.json").stat().st_mode & 0o777 == 0o600
+    folder.take_variables()
+    assert os.environ["TILTYARD_ENV_TOKEN"] == "secret"
+    folder.forget_variables()
+    folder.forget_variables()
+
+
+@pytest.mark.parametrize("status", ["FAILED", "STOPPED"])
+def test_a_job_that_did_not_succeed_has_failed(tmp_path: Path, status: str) -> None:
+    job, _said = made(tmp_path, Fake("RUNNING", status))
+    assert job.run({}) == 1
+
+
+def test_jobs_of_earlier_attempts_are_stopped_first(tmp_path: Path) -> None:
+    first, other = tmp_path / "1", tmp_path / "0"
+    client = Fake("SUCCEEDED", known=(name_of(first),))
+    job, said = made(tmp_path, client, other, first)
+    assert job.run({}) == 0
+    assert client.stopped == [name_of(first)], "of the other one nothing is known"
+    assert [event.message for event in said if isinstance(event, LogLine)] == [
+        "The Ray job of attempt 1 was still there."
+    ]
+
+
+def test_a_cluster_that_does_not_answer_for_a_while_is_waited_for(tmp_path: Path) -> None:
+    job, said = made(tmp_path, Fake("RUNNING", AWAY, AWAY, "RUNNING", AWAY, "SUCCEEDED"))
+    assert job.run({}) == 0
+    held = [event for event in said if isinstance(event, Held)]
+    assert [event.error is None for event in held] == [False, True, False, True], "said once, and that it is over"
+    assert held[0].error is not None and held[0].error.code == "cluster_unreachable"
+    assert held[0].error.message == "The Ray cluster does not answer: no route to host"
+    assert PATIENCE_S - 2 <= held[0].patience_left_s < PATIENCE_S
+
+
+def test_the_patience_with_a_cluster_ends(tmp_path: Path) -> None:
+    job, said = made(tmp_path, Fake(AWAY))
+    with pytest.raises(ConnectionError):
+        job.run({})
+    left = [event.patience_left_s for event in said if isinstance(event, Held)]
+    assert min(left) > 0 and len(left) <= PATIENCE_S / SAID_EVERY_S
+    assert not (tmp_path / "2" / "verl" / "variables.json").exists()
+
+
+# --- A real cluster of two nodes, each with one device ---
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+@pytest.fixture
+def cluster(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The address of a head and another node on this machine, which ask for a token."""
+    if not PYTHON.exists():
+        pytest.skip("There is no .venv-verl: run make setup-verl.")
+    ray, place = PYTHON.with_name("ray"), f"/tmp/ty-{os.getpid()}"  # noqa: S108 - Ray's sockets allow no long path
+    token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "t" * 40, "RAY_USAGE_STATS_ENABLED": "0"}
+    kept = {name: os.environ[name] for name in ("HOME", "LANG") if name in os.environ}
+    env = kept | token | {"PATH": f"{PYTHON.parent}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}
+    port, board = free_port(), free_port()
+    node = ["--num-cpus=16", "--num-gpus=1", "--disable-usage-stats", "--block"]
+    head = [f"--port={port}", f"--dashboard-port={board}", "--dashboard-host=127.0.0.1", f"--temp-dir={place}"]
+    commands = [
+        [str(ray), "start", "--head", "--node-ip-address=127.0.0.1", *head, *node],
+        [str(ray), "start", f"--address=127.0.0.1:{port}", *node],
+    ]
+    nodes = []
+    try:
+        for command in commands:
+            started = subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, start_new_session=True)
+            nodes.append(started)
+            time.sleep(8)
+            assert started.poll() is None, "the node has ended"
+        for name, value in token.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setenv("TILTYARD_RAY_ADDRESS", f"http://127.0.0.1:{board}")
+        yield f"http://127.0.0.1:{board}"
+    finally:
+        for started in nodes:
+            os.killpg(started.pid, signal.SIGTERM)
+        for started in nodes:
+            try:
+                started.wait(20)
+            except subprocess.TimeoutExpired:
+                os.killpg(started.pid, signal.SIGKILL)
+
+
+STATUS = """
+import sys
+from ray.job_submission import JobSubmissionClient
+print(JobSubmissionClient(sys.argv[1]).get_job_status(sys.argv[2]).value)
+"""
+
+
+def status_of(address: str, run_dir: Path) -> str:
+    done = subprocess.run(
+        [str(PYTHON), "-c", STATUS, address, name_of(run_dir)], capture_output=True, text=True, check=True, timeout=60
+    )
+    return done.stdout.split()[-1]
+
+
+@pytest.mark.verl
+@pytest.mark.timeout(1500)
+def test_two_hosts(cluster: str, trained_folder: Path, tmp_path: Path, no_health: None) -> None:
+    """A run trains on both nodes to its end; one whose process is killed leaves no job behind."""
+    run_dir, killed = tmp_path / "run", tmp_path / "killed"
+    groups = {"run": {"max_steps": 2, "save_every": 1, "device": "cpu"}, "hardware": {"hosts": 2}}
+    with scripted_server(behave) as url:
+        job = cpu_job(run_dir, trained_folder, url, **groups)
+        assert run_on_cpu(job) == 0
+    assert status_of(cluster, run_dir) == "SUCCEEDED"
+    last = events(run_dir)[-1]
+    assert (last.type, last.status, last.step) == ("run_finished", "succeeded", 2)
+    assert [event.step for event in of_type(run_dir, "metrics")] == [1, 2]
+    assert len({event.rollout for event in of_type(run_dir, "rollout_finished")}) == 16
+    check_model_folder(run_dir / "model")
+
+    begun: list[str] = []
+
+    async def noted(socket: ServerConnection, frame: dict[str, Any], turn: int) -> str:
+        begun.append(frame["type"])
+        return await behave(socket, frame, turn)
+
+    with scripted_server(noted) as url:
+        job = cpu_job(killed, trained_folder, url, environment={"patience_s": 5}, **groups)
+        job.journal.close()
+        (killed / "job.yaml").write_text(config_to_yaml(job.config))
+        command = [sys.executable, "-c", RUN, "run", str(killed / "job.yaml"), "--run-dir", str(killed / "1")]
+        process = subprocess.Popen(command, cwd=ROOT)
+        ends = time.monotonic() + 600
+        while not begun and process.poll() is None and time.monotonic() < ends:
+            time.sleep(0.5)
+        assert begun and status_of(cluster, killed / "1") == "RUNNING"
+        process.kill()
+        process.wait()
+        ends = time.monotonic() + 30
+        while (status := status_of(cluster, killed / "1")) != "STOPPED" and time.monotonic() < ends:
+            time.sleep(1)
+    assert status == "STOPPED", "who submitted it is gone"
+
+
+RUN = """
+import sys
+import training.verl_backend.learner as learner
+learner.check_environment = lambda config: None
+from training.__main__ import main
+sys.exit(main())
+"""
+"""The scripted server speaks only the websocket."""

@@ -1,0 +1,225 @@
+"""verl's process seen from ours: how it is started, followed, asked to stop, and what its end means for the run."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.training.helpers import events, of_type
+from tests.training.verl_backend.cpu_job import cpu_job
+from training.algorithms.job import Job
+from training.config import JobConfig
+from training.errors import ConfigError, DiedWithoutWord
+from training.main import EXIT_FAILED, EXIT_PAUSED, EXIT_STOPPED, learner_of, run_job
+from training.verl_backend import learner as module
+from training.verl_backend.folder import FOLDER_NAME
+
+TRAINER = """#!{python}
+import json, os, sys, time
+from pathlib import Path
+sys.path.insert(0, {root!r})
+folder = Path(sys.argv[3])
+own = folder.parent / "actors" / "trainer"
+own.mkdir(parents=True)
+journal = open(own / "journal.jsonl", "a")
+def say(**event):
+    journal.write(json.dumps({{"v": 1, "n": 1, "t": time.time(), **event}}) + "\\n")
+    journal.flush()
+{body}
+"""
+START = 'say(type="run_started", kind="grpo", total_steps=2, from_step=0, rows=3, device="cpu", versions={}, pid=1)\n'
+LAST = 'say(type="run_finished", status={status!r}, step=1, error={error!r})\n'
+ERROR = {"code": "too_many_failures", "boundary": "environment", "message": "all failed", "hint": "look"}
+STOPPING = f"""
+while not (folder / "stop").exists():
+    time.sleep(0.05)
+{LAST.format(status="stopped", error=None)}
+"""
+
+
+@pytest.fixture
+def no_merge_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MERGE_S", 0.02)
+
+
+def job_with(trainer: str, tmp_path: Path, base: Path, monkeypatch: pytest.MonkeyPatch, **groups: Any) -> Job:
+    """A job whose trainer is a program of ours in the place of verl's Python."""
+    program = tmp_path / "python"
+    program.write_text(TRAINER.format(python=sys.executable, root=str(Path.cwd()), body=trainer))
+    program.chmod(0o755)
+    monkeypatch.setenv("TILTYARD_VERL_PYTHON", str(program))
+    job = cpu_job(tmp_path / "run", base, "", environment={"name": ""}, **groups)
+    job.journal.close()
+    return job
+
+
+def run(job: Job) -> int:
+    return run_job(job.config, job.run_dir, progress=False)
+
+
+def test_who_trains_follows_from_the_hardware(tmp_path: Path) -> None:
+    one = JobConfig.model_validate({"data": {"train": "x"}})
+    assert learner_of(one).__name__ == "run_grpo"
+    two = JobConfig.model_validate({"data": {"train": "x"}, "hardware": {"devices": 2}})
+    assert learner_of(two).__name__ == "run_verl"
+    asked = JobConfig.model_validate({"data": {"train": "x"}, "hardware": {"backend": "verl"}})
+    assert learner_of(asked).__name__ == "run_verl"
+
+
+@pytest.mark.parametrize(
+    ("status", "error", "code"),
+    [
+        ("succeeded", None, 0),
+        ("stopped", None, EXIT_STOPPED),
+        ("failed", ERROR, EXIT_FAILED),
+        ("paused", ERROR, EXIT_PAUSED),
+    ],
+)
+def test_its_last_word_is_the_runs(
+    status: str,
+    error: dict[str, str] | None,
+    code: int,
+    tmp_path: Path,
+    starter_folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    no_merge_pause: None,
+) -> None:
+    trainer = START + LAST.format(status=status, error=error)
+    assert run(job_with(trainer, tmp_path, starter_folder, monkeypatch)) == code
+    (last,) = of_type(tmp_path / "run", "run_finished")
+    assert last.status == status and events(tmp_path / "run")[-1] == last
+    assert (last.error and (last.error.code, last.error.hint)) == (error and ("too_many_failures", "look"))
+    assert [event.message for event in of_type(tmp_path / "run", "log")][-1:] != ["all failed"]
+
+
+@pytest.mark.parametrize(("end", "code"), [("sys.exit(1)", 1), ("sys.exit(0)", 1), ("os.kill(os.getpid(), 9)", 137)])
+def test_a_death_without_a_word_is_ours(
+    end: str, code: int, tmp_path: Path, starter_folder: Path, monkeypatch: pytest.MonkeyPatch, no_merge_pause: None
+) -> None:
+    assert run(job_with(START + end, tmp_path, starter_folder, monkeypatch)) == code
+    assert of_type(tmp_path / "run", "run_finished") == [] and len(of_type(tmp_path / "run", "run_started")) == 1
+
+
+def test_codes_of_signals_are_those_of_a_shell() -> None:
+    assert [DiedWithoutWord(code).code for code in (-9, -15, 3, 0)] == [137, 143, 3, 1]
+
+
+def test_a_stop_is_handed_on_and_waited_for(
+    tmp_path: Path, starter_folder: Path, monkeypatch: pytest.MonkeyPatch, no_merge_pause: None
+) -> None:
+    job = job_with(START + STOPPING, tmp_path, starter_folder, monkeypatch)
+    stopper = threading.Timer(1.0, lambda: os.kill(os.getpid(), signal.SIGTERM))
+    stopper.start()
+    assert run(job) == EXIT_STOPPED
+    assert of_type(tmp_path / "run", "run_finished")[0].status == "stopped"
+
+
+def test_the_journal_grows_while_it_trains(
+    tmp_path: Path, starter_folder: Path, monkeypatch: pytest.MonkeyPatch, no_merge_pause: None
+) -> None:
+    trainer = START + 'say(type="log", message="half way")\n' + STOPPING
+    job = job_with(trainer, tmp_path, starter_folder, monkeypatch)
+    seen: list[bool] = []
+
+    def look() -> None:
+        ends = time.monotonic() + 30
+        while time.monotonic() < ends and not seen:
+            if any(event.message == "half way" for event in of_type(tmp_path / "run", "log")):
+                seen.append(True)
+            time.sleep(0.05)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    watcher = threading.Thread(target=look)
+    watcher.start()
+    assert run(job) == EXIT_STOPPED and seen
+    watcher.join()
+
+
+def test_how_far_it_is_decides_how_long_a_stop_may_take(tmp_path: Path, starter_folder: Path) -> None:
+    job = cpu_job(tmp_path / "run", starter_folder, "")
+    saved = {"path": "checkpoint-3", "bytes": 1, "seconds": 4.0}
+    for event in (
+        module.RunStarted(kind="grpo", total_steps=9, from_step=2, rows=3, device="cpu", versions={}, pid=1),
+        module.Metrics(step=3, values={"timing/step": 50.0}),
+        module.Metrics(step=3, values={"heldout/success": 0.5}),
+        module.CheckpointSaved(step=3, **saved),
+        module.Metrics(step=4, values={"timing/step": 70.0}),
+        module.CheckpointSaved(step=9, **saved | {"path": "model", "seconds": 99.0}, final=True),
+    ):
+        module._follow(job, event)
+    assert (job.step, job.saved_step, job.saved, list(job.unsaved)) == (4, 3, "checkpoint-3", [4])
+    assert job.stop_grace() == 3 * 4.0 + 70.0
+
+
+ORPHAN = """
+import os, sys
+from training.__main__ import main
+sys.exit(main(["run", sys.argv[1], "--run-dir", sys.argv[2]]))
+"""
+WAITING = """
+read = int(os.environ["TILTYARD_PARENT_FD"])
+(folder / "pid").write_text(str(os.getpid()))
+os.read(read, 1)
+(folder / "alone").touch()
+"""
+
+
+def test_its_pipe_closes_when_we_are_killed(
+    tmp_path: Path, starter_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from training.config import config_to_yaml
+
+    job = job_with(WAITING, tmp_path, starter_folder, monkeypatch)
+    (tmp_path / "job.yaml").write_text(config_to_yaml(job.config))
+    process = subprocess.Popen([sys.executable, "-c", ORPHAN, str(tmp_path / "job.yaml"), str(tmp_path / "run")])
+    folder, ends = tmp_path / "run" / FOLDER_NAME, time.monotonic() + 60
+    while not (folder / "pid").exists() and process.poll() is None and time.monotonic() < ends:
+        time.sleep(0.1)
+    child = psutil.Process(int((folder / "pid").read_text()))
+    assert os.getsid(child.pid) == child.pid != os.getsid(process.pid), "a signal to our group is for us"
+    process.kill()
+    process.wait()
+    child.wait(10)
+    assert (folder / "alone").exists()
+
+
+def test_what_a_local_ray_leaves_is_removed_by_its_note_alone(tmp_path: Path) -> None:
+    ours, others = tmp_path / "tiltyard-ray-1", tmp_path / "others"
+    for number, place in enumerate((ours, others)):
+        place.mkdir()
+        note = tmp_path / str(number) / FOLDER_NAME / module.RAY_NOTE
+        note.parent.mkdir(parents=True)
+        note.write_text(json.dumps({"folder": str(place)}))
+    module._remove_rays(tmp_path / "0", tmp_path / "1", tmp_path / "2")
+    assert not ours.exists() and others.exists()
+    assert not (tmp_path / "0" / FOLDER_NAME / module.RAY_NOTE).exists()
+
+
+def test_several_hosts_need_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = JobConfig.model_validate({"data": {"train": "x"}, "hardware": {"hosts": 2}})
+    monkeypatch.delenv("TILTYARD_RAY_ADDRESS", raising=False)
+    with pytest.raises(ConfigError, match=r"hardware\.hosts: Several hosts need a Ray cluster"):
+        module.require_hosts(config)
+    monkeypatch.setenv("TILTYARD_RAY_ADDRESS", "http://192.0.2.7:8265")
+    module.require_hosts(config)
+    assert module.device_kind("auto") == "cuda", "a cluster is for GPUs, unless a job says otherwise"
+    assert module.device_kind("cpu") == "cpu"
+
+
+def test_a_python_with_verl_is_named_or_the_repositorys_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TILTYARD_VERL_PYTHON", str(tmp_path / "none"))
+    with pytest.raises(ConfigError, match="There is no verl here") as found:
+        module.verl_python()
+    assert "make setup-verl" in found.value.hint
+    (tmp_path / "none").touch()
+    assert module.verl_python() == tmp_path / "none"

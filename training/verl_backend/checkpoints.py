@@ -1,0 +1,72 @@
+"""A checkpoint that verl wrote, as any run of ours leaves one: a model to load, and what verl continues from in it.
+
+``<run>/checkpoint-<n>`` has the model's files, ``trainer_state.json`` with the step and the number of devices, and
+verl's own files below ``verl/global_step_<n>``. These are pickles, which verl loads: a run continues from its own
+checkpoints alone, and only where every file is as its manifest says.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+from training.algorithms.checkpoints import MANIFEST, step_of
+from training.config import JobConfig
+from training.errors import ModelError
+from training.model_check import VERL, stored_dtype
+
+CONFIG_NAME, STATE_NAME = "config.json", "trainer_state.json"
+CHOSEN_HERE = (
+    "attn_implementation",
+    "_attn_implementation",
+    "_attn_implementation_internal",
+    "_experts_implementation",
+    "_experts_implementation_internal",
+)
+"""How it was trained, in its config: the reader of a model chooses that, and a check of ours refuses it."""
+
+
+def copy_model(source: Path, folder: Path) -> None:
+    """Copy weights, tokenizer and config into a folder that is there; of a checkpoint, nothing else.
+
+    verl names bfloat16 in the config whatever the weights are in: loaded as it says, small updates would be lost.
+    """
+    for path in source.iterdir():
+        if path.is_file() and path.name not in (CONFIG_NAME, STATE_NAME, MANIFEST):
+            shutil.copyfile(path, folder / path.name)
+    config = json.loads((source / CONFIG_NAME).read_text(encoding="utf-8"))
+    kept = {name: value for name, value in config.items() if name not in CHOSEN_HERE} | {"dtype": stored_dtype(source)}
+    (folder / CONFIG_NAME).write_text(json.dumps(kept, indent=2) + "\n", encoding="utf-8")
+
+
+def take_saved(saved: Path, step: int, devices: int, folder: Path) -> None:
+    """Fill the folder of a checkpoint with what verl has saved in ``saved``, which is empty afterwards."""
+    model = saved / "actor" / "huggingface"
+    copy_model(model, folder)
+    shutil.rmtree(model)
+    (folder / STATE_NAME).write_text(json.dumps({"global_step": step, "devices": devices}), encoding="utf-8")
+    (folder / VERL).mkdir()
+    os.rename(saved, _own(folder, step))
+
+
+def saved_by_verl(checkpoint: Path, config: JobConfig) -> Path:
+    """Verl's own folder of a checkpoint. Raises ``ModelError`` where verl cannot continue from it."""
+    folder = _own(checkpoint, step_of(checkpoint))
+    if not folder.is_dir():
+        raise ModelError(
+            f"{checkpoint.name} was not saved by verl, so verl cannot continue from it.",
+            hint="Set hardware.backend to trl, or start a new run with this checkpoint as its model.",
+        )
+    devices = json.loads((checkpoint / STATE_NAME).read_text(encoding="utf-8")).get("devices")
+    if devices != config.hardware.total:
+        raise ModelError(
+            f"{checkpoint.name} holds the shards of {devices} devices, and the run has {config.hardware.total}.",
+            hint=f"Resume on {devices} devices, or start a new run with this checkpoint as its model.",
+        )
+    return folder
+
+
+def _own(checkpoint: Path, step: int) -> Path:
+    return checkpoint / VERL / f"global_step_{step}"

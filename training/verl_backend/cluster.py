@@ -1,0 +1,158 @@
+"""A job on a Ray cluster that runs already: submitted under a name of our own, waited for, and stopped.
+
+1. Its name follows from the run's folder, so that an attempt finds and stops what the ones before it may have left.
+2. Our code goes with it. What opens environments and judges does not: all who see the cluster's jobs would see it.
+   It lies in a file of the job folder, which every process of the job reads, and is removed when the job is over.
+3. A cluster that does not answer is asked again for ``PATIENCE_S``: the job may well be at work. A head that was
+   restarted knows no job; then this one has died, and another attempt continues from its last checkpoint.
+4. When our parent is gone the job is stopped, so that no two attempts of a run are at work.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, Protocol
+
+from training.children import CERTIFICATES, DEVICES, PARENT_VARIABLE, PLACES, RAY, ROOT
+from training.errors import Boundary, ErrorInfo
+from training.journal import Event, Held, Journal, LogLine
+from training.verl_backend.folder import JobFolder
+
+POLL_S, SAID_EVERY_S, PATIENCE_S, LOG_BYTES = 1.0, 30.0, 600.0, 20_000
+ENDED = frozenset({"SUCCEEDED", "FAILED", "STOPPED"})
+OPEN = frozenset({"VERL_PLATFORM", "VERL_USE_EXTERNAL_MODULES", "VERL_USE_EXTERNAL_PLUGINS", "OMP_NUM_THREADS"})
+"""The variables that verl has to know before our code runs: they go with the job, for all to see."""
+KEPT_HERE = frozenset({*PLACES, *DEVICES, *CERTIFICATES, *RAY, *OPEN, "PYTHONPATH", PARENT_VARIABLE, "RAY_TMPDIR"})
+"""Of this machine alone."""
+
+
+class Client(Protocol):
+    """What Ray's ``JobSubmissionClient`` has."""
+
+    def submit_job(self, *, entrypoint: str, submission_id: str, runtime_env: dict[str, Any]) -> str:
+        """Submit; the id. Raises ``RuntimeError`` where there is one of this id."""
+        ...
+
+    def get_job_status(self, job_id: str) -> str:
+        """Its status. Raises ``RuntimeError`` where there is no such job, ``ConnectionError`` without an answer."""
+        ...
+
+    def stop_job(self, job_id: str) -> bool:
+        """Ask for its end."""
+        ...
+
+    def get_job_logs(self, job_id: str) -> str:
+        """What it has printed."""
+        ...
+
+
+def name_of(run_dir: Path) -> str:
+    """The name of an attempt's job: the same wherever it is asked for."""
+    return f"tiltyard-{hashlib.sha256(str(run_dir).encode()).hexdigest()[:24]}"
+
+
+class ClusterJob:
+    """One attempt's job. ``write`` journals; ``clock`` and ``rest`` are replaced by tests."""
+
+    def __init__(
+        self,
+        folder: JobFolder,
+        client: Client,
+        write: Callable[[Event], None],
+        clock: Callable[[], float] = time.monotonic,
+        rest: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._folder, self._client, self._write = folder, client, write
+        self._clock, self._rest = clock, rest
+        self.name = name_of(folder.run_dir)
+
+    def run(self, variables: dict[str, str]) -> int:
+        """Submit it and wait for its end; the exit code. ``variables`` are ours."""
+        self._folder.keep_variables({name: value for name, value in variables.items() if name not in KEPT_HERE})
+        try:
+            self._stop_earlier(self._folder.plan.earlier)
+            runtime = {
+                "env_vars": {name: value for name, value in variables.items() if name in OPEN},
+                "py_modules": [str(ROOT / "training"), str(ROOT / "envs")],
+            }
+            command = f"python -m training.verl_backend {self._folder.path} --driver"
+            self._client.submit_job(entrypoint=command, submission_id=self.name, runtime_env=runtime)
+            status = self._wait()
+            print(self._client.get_job_logs(self.name)[-LOG_BYTES:], flush=True)
+        finally:
+            self._folder.forget_variables()
+        return 0 if status == "SUCCEEDED" else 1
+
+    def stop(self) -> None:
+        """Have it end now."""
+        _stop(self._client, self.name)
+
+    def _stop_earlier(self, folders: Iterable[Path]) -> None:
+        for folder in folders:
+            if _stop(self._client, name_of(folder)):
+                self._write(LogLine(level="warning", message=f"The Ray job of attempt {folder.name} was still there."))
+
+    def _wait(self) -> str:
+        """Its last status. Raises ``ConnectionError`` once the patience is spent."""
+        since: float | None = None
+        said_at = -SAID_EVERY_S
+        while True:
+            try:
+                status = str(getattr(status := self._client.get_job_status(self.name), "value", status))
+            except ConnectionError as exc:
+                since = self._clock() if since is None else since
+                left = PATIENCE_S - (self._clock() - since)
+                if left <= 0:
+                    raise
+                if self._clock() - said_at >= SAID_EVERY_S:
+                    said_at = self._clock()
+                    self._say_held(exc, left)
+            else:
+                if since is not None:
+                    since, said_at = None, -SAID_EVERY_S
+                    self._write(Held(step=0))
+                if status in ENDED:
+                    return status
+            self._rest(POLL_S)
+
+    def _say_held(self, exc: Exception, left_s: float) -> None:
+        error = ErrorInfo(
+            code="cluster_unreachable",
+            boundary=Boundary.TRAINER,
+            message=f"The Ray cluster does not answer: {' '.join(str(exc).split())[:200]}",
+            hint="Check its head, and the network to it. The job may be at work meanwhile.",
+        )
+        self._write(Held(step=0, error=error, next_try_s=POLL_S, patience_left_s=left_s))
+
+
+def _stop(client: Client, name: str) -> bool:
+    """Stop a job; whether there was one that had not ended."""
+    try:
+        status = client.get_job_status(name)
+    except RuntimeError:  # it is not known
+        return False
+    if str(getattr(status, "value", status)) in ENDED:
+        return False
+    client.stop_job(name)
+    return True
+
+
+def submit(folder: JobFolder, address: str, watch: Callable[[Callable[[], None]], None]) -> int:
+    """Run the job on the cluster at ``address``; the exit code. ``watch`` calls back when our parent is gone."""
+    from ray.job_submission import JobSubmissionClient
+
+    journal = Journal(folder.own_journal)
+    try:
+        job = ClusterJob(folder, JobSubmissionClient(address), journal.write)
+        watch(job.stop)
+        return job.run(dict(os.environ))
+    except ConnectionError as exc:
+        sys.stderr.write(f"The Ray cluster at {address} does not answer: {exc}\n")
+        return 1
+    finally:
+        journal.close()

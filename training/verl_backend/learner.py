@@ -1,0 +1,199 @@
+"""A job that verl trains, seen from Tiltyard's own packages: the same start, stop, journal and ends as on one device.
+
+1. The job folder is made here (``launch.py``); verl's own process is started for it in verl's virtualenv.
+2. While it works, what its processes journal is merged into the run's journal, and a stop is handed on as a file.
+3. It ends when this process ends, however that comes: it holds the read end of a pipe of ours, as we do of our
+   supervisor's. Its Ray dies with it.
+4. Its last word is the run's. Without one it has died; so do we, and another attempt continues from its checkpoint.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from training.algorithms.checkpoints import FINAL, step_of, write_whole
+from training.algorithms.job import Job
+from training.children import PARENT_VARIABLE, RAY_ADDRESS, ROOT, VERL_PYTHON
+from training.config import JobConfig
+from training.errors import ConfigError, DiedWithoutWord, StopRequested
+from training.journal import CheckpointSaved, Event, Metrics, PhaseChanged, RunFinished, RunStarted
+from training.rollout.holding import wait_for_environment
+from training.rollout.protocols import check_environment
+from training.verl_backend.checkpoints import copy_model
+from training.verl_backend.figures import made_of
+from training.verl_backend.folder import FOLDER_NAME, JobFolder
+from training.verl_backend.launch import make_folder
+from training.verl_backend.merger import Merger
+from training.verl_backend.settings import DeviceKind
+from training.words import _
+
+NOT_INSTALLED = _("Run make setup-verl where the worker runs, or let TILTYARD_VERL_PYTHON name a Python with verl.")
+MERGE_S, END_S = 0.5, 30.0
+
+
+class Refusal(NamedTuple):
+    """A sentence, and what to do."""
+
+    text: str
+    hint: str
+
+
+NO_CLUSTER = Refusal(
+    _("Several hosts need a Ray cluster, and none is named here."),
+    _("Set TILTYARD_RAY_ADDRESS where the worker is started, or set hardware.hosts to 1."),
+)
+RAY_NOTE, RAY_PREFIX = "ray.json", "tiltyard-ray-"
+"""The note in the job folder says what of a local Ray lies elsewhere on this machine."""
+ON_CPU = {"VERL_PLATFORM": "cpu", "VERL_USE_EXTERNAL_MODULES": "training.verl_backend.on_cpu"}
+ALWAYS = {"VERL_USE_EXTERNAL_PLUGINS": "none", "RAY_USAGE_STATS_ENABLED": "0"}
+
+
+def run_verl(job: Job) -> None:
+    """Train by verl. Raises as every method does, and ``DiedWithoutWord`` where verl's process left no last word."""
+    job.journal.write(PhaseChanged(phase="preparing", step=0))
+    python, device = verl_python(), device_kind(job.config.run.device)
+    require_hosts(job.config)
+    if (place := job.config.environment).url:
+        wait_for_environment(lambda: check_environment(place), place, job.journal.write, job.stop)
+    job.check_stop()
+    folder = make_folder(job, device, on_cluster=bool(cluster()))
+    if (plan := folder.plan).checkpoint is not None and step_of(plan.checkpoint) >= job.config.run.max_steps:
+        _finish_saved(job, plan.rows, plan.checkpoint)
+        return
+    _remove_rays(*job.earlier)
+    merger = Merger(job.journal, job.config.rollouts_per_step, partial(_follow, job))
+    try:
+        with _started(python, folder, _variables(device, job)) as process:
+            code = _watch(process, job, folder, merger)
+    finally:
+        merger.merge(over=True)
+        _remove_rays(job.run_dir)
+    _end_as(merger.last_word, code)
+
+
+def verl_python() -> Path:
+    """The Python that has verl: ``TILTYARD_VERL_PYTHON``, else the repository's own. Raises ``ConfigError``."""
+    named = os.environ.get(VERL_PYTHON, "")
+    python = Path(named) if named else ROOT / ".venv-verl" / "bin" / "python"
+    if not python.is_file():
+        raise ConfigError(f"There is no verl here: {python} is missing.", option="hardware.devices", hint=NOT_INSTALLED)
+    return python
+
+
+def cluster() -> str:
+    """The address of the Ray cluster that the operator has named for verl's jobs; empty where there is none."""
+    return os.environ.get(RAY_ADDRESS, "")
+
+
+def require_hosts(config: JobConfig) -> None:
+    """Raise ``ConfigError`` where a job needs several hosts and there is no cluster."""
+    if config.hardware.hosts > 1 and not cluster():
+        raise ConfigError(NO_CLUSTER.text, option="hardware.hosts", hint=NO_CLUSTER.hint)
+
+
+def device_kind(wanted: str) -> DeviceKind:
+    """What ``run.device`` means: ``auto`` is a GPU on a cluster, and where this machine has one."""
+    if wanted != "auto" or cluster():
+        return "cpu" if wanted == "cpu" else "cuda"
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def _variables(device: DeviceKind, job: Job) -> dict[str, str]:
+    found = dict(os.environ) | ALWAYS | {"PYTHONPATH": str(ROOT)}
+    if device == "cpu":
+        threads = max(1, (os.cpu_count() or 1) // job.config.hardware.devices)
+        found = {"OMP_NUM_THREADS": str(threads)} | found | ON_CPU
+    return found
+
+
+@contextmanager
+def _started(python: Path, folder: JobFolder, variables: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
+    """verl's process, in a session of its own: the signals of our supervisor are for us. What it prints is the run's.
+
+    It starts in the job folder, because Python imports what lies where it is started.
+    """
+    place = tempfile.mkdtemp(prefix=RAY_PREFIX)  # Ray's sockets allow no long path
+    (folder.path / RAY_NOTE).write_text(json.dumps({"folder": place}), encoding="utf-8")
+    read_fd, alive_fd = os.pipe()
+    try:
+        process = subprocess.Popen(
+            [str(python), "-m", "training.verl_backend", str(folder.path)],
+            cwd=folder.path,
+            env=variables | {PARENT_VARIABLE: str(read_fd), "RAY_TMPDIR": place},
+            pass_fds=(read_fd,),
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+    finally:
+        os.close(read_fd)
+    try:
+        yield process
+    finally:
+        os.close(alive_fd)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(END_S)
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def _watch(process: subprocess.Popen[bytes], job: Job, folder: JobFolder, merger: Merger) -> int:
+    """Merge until it has ended; its exit code."""
+    while (code := process.poll()) is None:
+        if job.stop.is_set() and not folder.asked_to_stop:
+            folder.ask_to_stop()
+        merger.merge()
+        time.sleep(MERGE_S)
+    return code
+
+
+def _follow(job: Job, event: Event) -> None:
+    """Know how far verl is. A stop waits for its step, so all of a step counts as the update at hand."""
+    if isinstance(event, RunStarted):
+        job.begun, job.step, job.saved_step = event, event.from_step, event.from_step
+    elif isinstance(event, Metrics):
+        job.step, job.update_seconds = event.step, event.values.get("timing/step", job.update_seconds)
+    elif isinstance(event, CheckpointSaved) and not event.final:
+        job.saved_step, job.saved, job.save_seconds = event.step, event.path, event.seconds
+
+
+def _end_as(last: RunFinished | None, code: int) -> None:
+    if last is None:
+        raise DiedWithoutWord(code)
+    if last.status == "stopped":
+        raise StopRequested("The run was asked to stop.")
+    if last.error is not None:
+        raise made_of(last.error.model_dump(mode="json") | {"pauses": last.status == "paused"})
+
+
+def _finish_saved(job: Job, rows: int, checkpoint: Path) -> None:
+    """An attempt before this one died between its last checkpoint and its last word."""
+    step, began = step_of(checkpoint), time.monotonic()
+    job.started(rows, "verl", step)
+    size = write_whole(job.run_dir / FINAL, step, partial(copy_model, checkpoint))
+    took = time.monotonic() - began
+    job.journal.write(CheckpointSaved(step=step, path=FINAL, bytes=size, final=True, seconds=took))
+
+
+def _remove_rays(*runs: Path) -> None:
+    """Remove what the local Ray of attempts that have ended left on this machine."""
+    for run_dir in runs:
+        note = run_dir / FOLDER_NAME / RAY_NOTE
+        with suppress(OSError, ValueError, KeyError):
+            place = Path(json.loads(note.read_text(encoding="utf-8"))["folder"])
+            if place.name.startswith(RAY_PREFIX):
+                shutil.rmtree(place, ignore_errors=True)
+            note.unlink()
