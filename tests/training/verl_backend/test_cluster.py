@@ -29,7 +29,7 @@ AWAY = ConnectionError("no route\nto host")
 
 
 class Fake:
-    """A cluster that answers as it is told: with statuses in turn, an error among them."""
+    """A cluster that answers with the given statuses in turn, errors among them."""
 
     def __init__(self, *answers: str | Exception, known: tuple[str, ...] = ()) -> None:
         self.answers, self.known = list(answers), set(known)
