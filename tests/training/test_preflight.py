@@ -17,7 +17,7 @@ from benchmarks.environment import environment_server
 from tests.training.helpers import demonstration_rows, job_config, write_rows
 from tests.training.rollout.bench import openenv_server
 from tests.vllm_stub import Stub, serving
-from training.preflight import Check, preflight
+from training.preflight import Check, each_check, preflight
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -171,6 +171,52 @@ def test_a_vllm_that_is_to_be_started_must_be_there(
     there = sampler_check(config, rollout={"engine": "vllm"})
     assert there.ok and there.message.startswith("vLLM 0.31.0 is started with the run")
     assert "sampler" not in by_name(preflight(job_config(**config), load_template=False))
+
+
+def hardware_checks(config: dict[str, Any], **groups: Any) -> list[Check]:
+    job = job_config(**config, **groups, run={"device": "auto"})
+    return [check for check in preflight(job, load_template=False) if check.check == "hardware"]
+
+
+def test_verl_must_be_there_for_several_devices(
+    tmp_path: Path, starter_folder: Path, server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, python = good(tmp_path, starter_folder, server), tmp_path / "python"
+    monkeypatch.setenv("TILTYARD_VERL_PYTHON", str(python))
+    monkeypatch.delenv("TILTYARD_RAY_ADDRESS", raising=False)
+    assert hardware_checks(config) == [], "one device needs none"
+    (missing,) = hardware_checks(config, hardware={"devices": 2})
+    assert not missing.ok and missing.message == "verl is not installed here." and "make setup-verl" in missing.hint
+    assert missing.option == "hardware.devices" and not missing.hard, "a worker elsewhere may have it"
+    python.write_text("#!/bin/sh\nexit 0\n")
+    python.chmod(0o755)
+    (bare,) = hardware_checks(config, hardware={"devices": 2})
+    assert not bare.ok and bare.message == f"{python} has no verl."
+    python.write_text('#!/bin/sh\nfor name; do :; done\necho "$name" | sed s/verl/0.9.1/\n')
+    (there,) = hardware_checks(config, hardware={"devices": 2})
+    assert there.ok and there.message.startswith("verl 0.9.1 trains it, on 2 devices in all.")
+    (hosts,) = hardware_checks(config, hardware={"hosts": 2})
+    assert not hosts.ok and hosts.option == "hardware.hosts" and hosts.message.startswith("Several hosts need a Ray")
+    monkeypatch.setenv("TILTYARD_RAY_ADDRESS", "http://192.0.2.7:8265")
+    (cluster,) = hardware_checks(config, hardware={"hosts": 2}, rollout={"engine": "vllm"})
+    assert cluster.ok
+
+
+def test_each_option_that_verl_cannot_train_by_is_named(tmp_path: Path, starter_folder: Path, server: str) -> None:
+    config = good(tmp_path, starter_folder, server)
+    found = hardware_checks(config, hardware={"devices": 3}, grpo={"entropy_coef": 0.1, "num_iterations": 2})
+    wrong = {check.option: check for check in found if check.hard}
+    assert set(wrong) == {"grpo.entropy_coef", "grpo.num_iterations", "rollout.prompts_per_step"}
+    assert not any(check.ok for check in wrong.values())
+
+
+def test_the_sampler_of_several_devices_follows_from_where_they_are(
+    tmp_path: Path, starter_folder: Path, server: str
+) -> None:
+    job = job_config(**good(tmp_path, starter_folder, server), hardware={"devices": 2}, run={"device": "auto"})
+    for device, option in (("cpu", None), ("h100", "rollout.engine")):
+        found = [check.option for check in each_check(job, load_template=False, device=device) if check.hard]
+        assert found == ([option] if option else [])
 
 
 def test_vllm_servers_must_answer(tmp_path: Path, starter_folder: Path, server: str) -> None:

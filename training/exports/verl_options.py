@@ -46,7 +46,8 @@ def _model(source: str) -> Carried:
 
 
 def _kl(beta: float) -> Carried:
-    keys = {f"{ACTOR}.use_kl_loss": beta > 0, f"{ACTOR}.kl_loss_coef": beta, f"{ACTOR}.kl_loss_type": "low_var_kl"}
+    """The estimate is the same with and without the plus; with it its gradient is that of the KL, as TRL's is."""
+    keys = {f"{ACTOR}.use_kl_loss": beta > 0, f"{ACTOR}.kl_loss_coef": beta, f"{ACTOR}.kl_loss_type": "low_var_kl+"}
     return Carried(keys)
 
 

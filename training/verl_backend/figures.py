@@ -16,6 +16,7 @@ from training.rollout.trajectory import Rollout, Trajectory
 OURS = {
     "actor/loss": "loss",
     "actor/grad_norm": "grad_norm",
+    "actor/kl_loss": "kl",
     "actor/lr": "learning_rate",
     "actor/entropy": "entropy",
     "actor/pg_clipfrac": "clip_ratio/region_mean",

@@ -64,6 +64,8 @@ def run_verl(job: Job) -> None:
     job.journal.write(PhaseChanged(phase="preparing", step=0))
     python, device = verl_python(), device_kind(job.config.run.device)
     require_hosts(job.config)
+    if device == "cuda" and not cluster():
+        require_gpus(job.config.hardware.devices)
     if (place := job.config.environment).url:
         wait_for_environment(lambda: check_environment(place), place, job.journal.write, job.stop)
     job.check_stop()
@@ -100,6 +102,18 @@ def require_hosts(config: JobConfig) -> None:
     """Raise ``ConfigError`` where a job needs several hosts and there is no cluster."""
     if config.hardware.hosts > 1 and not cluster():
         raise ConfigError(NO_CLUSTER.text, option="hardware.hosts", hint=NO_CLUSTER.hint)
+
+
+def require_gpus(wanted: int) -> None:
+    """Raise ``ConfigError`` where this process sees fewer GPUs: Ray would wait for them without end."""
+    import torch
+
+    if (seen := torch.cuda.device_count()) < wanted:
+        raise ConfigError(
+            f"this worker sees {seen} of the {wanted} GPUs that the run asks for.",
+            option="hardware.devices",
+            hint="Start a worker that sees enough (CUDA_VISIBLE_DEVICES), or ask for fewer devices.",
+        )
 
 
 def device_kind(wanted: str) -> DeviceKind:

@@ -26,7 +26,7 @@ ENGINES: dict[DeviceKind, str] = {"cpu": "in_process", "cuda": "vllm"}
 """``rollout.engine`` on each kind of device."""
 RESUMED = ["model", "optimizer", "extra"]
 """What a checkpoint of verl has to have to be continued from; the model by itself is for others to read."""
-METHOD = "actor_rollout_ref"
+METHOD, REFERENCE = "actor_rollout_ref", "actor_rollout_ref.ref"
 
 
 def _named(text: str) -> frozenset[str]:
@@ -60,7 +60,6 @@ REFUSED: dict[str, tuple[tuple[Value, ...], str]] = {
     "rollout.refill_rounds": ((0,), _ONE_DEVICE),
     "vllm.mode": (("managed",), _("verl starts its samplers itself: set {usual}")),
     "vllm.quantization": (("none",), _NOT_PROVED),
-    "grpo.beta": ((0.0,), _NOT_PROVED),
     "grpo.entropy_coef": ((0.0,), _NOT_PROVED),
     "grpo.importance_sampling": (("token",), _NOT_PROVED),
     "grpo.sampler_correction": (("token_truncate", "off"), _ONE_DEVICE),
@@ -192,7 +191,7 @@ def _of_play(config: JobConfig, folder: Path) -> Settings:
 def _of_training(config: JobConfig, folder: Path, model: Path) -> Settings:
     micro = config.optim.micro_batch_size
     attention = "sdpa" if config.model.attention == "auto" else config.model.attention
-    sized = {f"{ROLLOUT}.log_prob_micro_batch_size_per_gpu": micro} if micro else {}
+    sized = {f"{part}.log_prob_micro_batch_size_per_gpu": micro for part in (ROLLOUT, REFERENCE)} if micro else {}
     return sized | {
         f"{METHOD}.model.path": str(model),
         f"{METHOD}.model.tokenizer_path": str(folder / TOKENIZER_NAME),
@@ -216,17 +215,15 @@ def _of_training(config: JobConfig, folder: Path, model: Path) -> Settings:
 
 def _of_cpu() -> Settings:
     """Exact arithmetic on processors, and the sampler of ``on_cpu``."""
-    fsdp = f"{ACTOR}.fsdp_config"
-    return {
+    exact = {"dtype": "float32", "use_torch_compile": False}
+    exact |= {f"mixed_precision.{name}_dtype": "fp32" for name in ("param", "reduce", "buffer")}
+    return {f"{part}.fsdp_config.{name}": value for part in (ACTOR, REFERENCE) for name, value in exact.items()} | {
         "trainer.device": "cpu",
         f"{METHOD}.model.override_config.attn_implementation": "eager",
         f"{ROLLOUT}.name": "hf",
         f"{ROLLOUT}.dtype": "float32",
         f"{ROLLOUT}.free_cache_engine": False,
         f"{ACTOR}.use_torch_compile": False,
-        f"{fsdp}.dtype": "float32",
-        f"{fsdp}.use_torch_compile": False,
-        **{f"{fsdp}.mixed_precision.{name}_dtype": "fp32" for name in ("param", "reduce", "buffer")},
     }
 
 

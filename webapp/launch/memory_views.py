@@ -164,6 +164,9 @@ def view_of(asked: estimates.Asked, shown: MemoryEstimate | None = None) -> Memo
     if asked.nothing:
         sentence = _("Nothing is held on a device: no model of this job is loaded here.")
         return MemoryView("none", sentence=sentence)
+    if asked.several:
+        sentence = _("What each of several devices needs is not estimated: the run shows whether it fits.")
+        return MemoryView("none", sentence=sentence)
     if asked.unknown or asked.row is None:
         return _unknown_shape_view(asked.unknown)
     return row_view(asked.row, shown)

@@ -216,6 +216,13 @@ def test_several_hosts_need_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     assert module.device_kind("cpu") == "cpu"
 
 
+def test_ray_is_not_asked_for_gpus_that_are_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    module.require_gpus(2)
+    with pytest.raises(ConfigError, match=r"hardware\.devices: this worker sees 2 of the 3 GPUs"):
+        module.require_gpus(3)
+
+
 def test_a_python_with_verl_is_named_or_the_repositorys_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TILTYARD_VERL_PYTHON", str(tmp_path / "none"))
     with pytest.raises(ConfigError, match="There is no verl here") as found:

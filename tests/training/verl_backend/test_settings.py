@@ -68,8 +68,8 @@ def test_what_is_usual_is_what_a_new_job_has() -> None:
 
 
 def test_all_that_does_not_fit_is_named_at_once() -> None:
-    found = list(misfits(job(model={"lora_rank": 8}, grpo={"beta": 0.1}, hardware={"devices": 3}), "cuda"))
-    assert [misfit.option for misfit in found] == ["model.lora_rank", "grpo.beta", "rollout.prompts_per_step"]
+    found = list(misfits(job(model={"lora_rank": 8}, grpo={"entropy_coef": 0.1}, hardware={"devices": 3}), "cuda"))
+    assert [misfit.option for misfit in found] == ["model.lora_rank", "grpo.entropy_coef", "rollout.prompts_per_step"]
 
 
 def test_the_sampler_follows_from_the_device() -> None:
@@ -86,7 +86,6 @@ def test_the_sampler_follows_from_the_device() -> None:
     ("option", "value", "says"),
     [
         ("model.lora_rank", 8, "verl has not been shown to do it as our own trainer does: set 0"),
-        ("grpo.beta", 0.1, "verl has not been shown to do it as our own trainer does: set 0.0"),
         ("grpo.loss_type", "grpo", "verl would count excluded rollouts in the mean of this loss: set dapo"),
         (
             "grpo.scale_rewards",

@@ -15,8 +15,12 @@ from training.exports.verl_options import VERL, tree_of
 from training.verl_backend.settings import ray_settings, settings_of
 
 pytestmark = pytest.mark.verl
-OPEN = ("actor_rollout_ref.model.override_config.",)
-"""Mappings of verl that take any key: these go on to transformers."""
+OPEN = (
+    "actor_rollout_ref.model.override_config.",
+    "actor_rollout_ref.actor.fsdp_config.mixed_precision.",
+    "actor_rollout_ref.ref.fsdp_config.mixed_precision.",
+)
+"""Mappings of verl that take any key: for transformers, and for FSDP's precision."""
 JOBS: list[dict[str, Any]] = [
     {},
     {"optim": {"micro_batch_size": 4, "schedule": "cosine", "warmup_steps": 3}},

@@ -79,11 +79,11 @@ def apart(mine: Path, theirs: Path, base: Path) -> float:
     return norm(ours, other) / norm(other, began)
 
 
-@pytest.mark.parametrize("devices", [1, 2])
-def test_two_steps(devices: int, trained_folder: Path, tmp_path: Path, no_health: None) -> None:
+@pytest.mark.parametrize(("devices", "beta"), [(1, 0.0), (2, 0.2)])
+def test_two_steps(devices: int, beta: float, trained_folder: Path, tmp_path: Path, no_health: None) -> None:
     run_dir = tmp_path / "run"
     with scripted_server(behave) as url:
-        job = cpu_job(run_dir, trained_folder, url, **sized(devices))
+        job = cpu_job(run_dir, trained_folder, url, grpo={"beta": beta}, **sized(devices))
         assert run_on_cpu(job) == 0
         alone = by_trl(job, tmp_path / "trl")
     found, folders = events(run_dir), (run_dir, tmp_path / "trl")
@@ -127,6 +127,7 @@ def test_two_steps(devices: int, trained_folder: Path, tmp_path: Path, no_health
             assert verl.values[name] == pytest.approx(trl.values[name], rel=1e-6), (step, name)
         assert verl.values["loss"] == pytest.approx(trl.values["loss"], abs=1e-6) and verl.values["grad_norm"] > 0.01
         assert verl.values["grad_norm"] == pytest.approx(trl.values["grad_norm"], rel=1e-5)
+        assert verl.values.get("kl") == pytest.approx(trl.values["kl"], abs=1e-6) if beta else "kl" not in verl.values
         assert verl.values["entropy"] == pytest.approx(trl.values["entropy"], abs=1e-5)
 
     # The samplers have the trainer's weights, before and after the update.

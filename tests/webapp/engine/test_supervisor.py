@@ -177,8 +177,18 @@ def test_the_grace_is_the_trainers_own_and_a_moment_for_its_last_words(
     """The trainer allowed an update of two minutes, its supervisor half a minute: it was always killed in it."""
     settings.STOP_GRACE_S = 8
     known = {"save_seconds": save_s, "update_seconds": update_s}
-    run = Run(health={name: value for name, value in known.items() if value}, step_seconds=9.0)
+    health = {name: value for name, value in known.items() if value}
+    run = Run(health=health, step_seconds=9.0, config={})
     assert supervisor.grace_of(run) == pytest.approx(grace_s)
+
+
+def test_a_run_by_verl_ends_between_its_steps_so_a_whole_one_counts(settings: Any) -> None:
+    settings.STOP_GRACE_S = 8
+    run = Run(health={"save_seconds": 1.0, "update_seconds": 2.0}, step_seconds=90.0)
+    run.config = {"data": {"train": "x"}, "hardware": {"devices": 2}}
+    assert supervisor.grace_of(run) == pytest.approx(3 * 1.0 + 90.0 + 1.5)
+    run.step_seconds = None
+    assert supervisor.grace_of(run) == pytest.approx(8)
 
 
 @pytest.mark.parametrize(("script", "saved"), [("busy-1500", True), ("busy-60000", False)])

@@ -352,6 +352,15 @@ def test_nothing_is_held_where_policies_play(project: Project, bob: User, client
     assert not MemoryEstimate.objects.exists()
 
 
+def test_several_devices_are_not_estimated(project: Project, bob: User, client_for: Clients) -> None:
+    """The table is that of one device, which would hold the whole model."""
+    config = job()
+    config.hardware.devices = 2
+    text = card(client_for(bob), project, form_of(project, config)).content.decode()
+    assert "What each of several devices needs is not estimated" in text
+    assert not MemoryEstimate.objects.exists()
+
+
 def test_the_page_of_a_new_run_offers_devices(project: Project, bob: User, client_for: Clients) -> None:
     client, page = client_for(bob), reverse("run-new", args=[project.slug])
     _gpu_worker("one", "NVIDIA L4", 22.5)

@@ -1,4 +1,4 @@
-"""verl on a CPU, for small models and for tests: a platform, a sampler by transformers, and one patch.
+"""verl on a CPU, for small models and for tests: a platform, a sampler by transformers, and two patches.
 
 Named in ``VERL_USE_EXTERNAL_MODULES``, so verl loads it in every process, while its own package is half made: what
 needs more of verl is done once that part is loaded.
@@ -26,6 +26,12 @@ def _engine(engine: Any) -> None:
     registered(engine.fsdp.FSDPEngineWithLMHead)
 
 
+def _offload(implementation: Any) -> None:
+    """The reference lies in the memory of the host, which is pinned for a device only."""
+    offload = implementation.CPUOffloadPolicy
+    implementation.CPUOffloadPolicy = lambda **_named: offload(pin_memory=False)
+
+
 def _adapter(base: Any) -> None:
     base._ROLLOUT_REGISTRY[(NAME, "async")] = "training.verl_backend.on_cpu.sampler.Adapter"
 
@@ -41,6 +47,7 @@ def _replica(replica: Any) -> None:
 
 AFTER: dict[str, Callable[[Any], None]] = {
     "verl.workers.engine": _engine,
+    "verl.workers.engine.fsdp.transformer_impl": _offload,
     "verl.workers.rollout.base": _adapter,
     "verl.workers.rollout.replica": _replica,
 }
