@@ -86,6 +86,7 @@ COMMANDS = (
     "import_run",
     "adopt_data_folder",
     "drain",
+    "reencrypt_secrets",
     "demo",
     "program",
     "keep_environments",

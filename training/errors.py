@@ -264,6 +264,13 @@ class StorageFailed(StorageFull):
     code = "storage_failed"
 
 
+class SecretUnreadable(TiltyardError):
+    """A key or token cannot be decrypted: it was stored with another secret key of the site."""
+
+    code, boundary = "secret_unreadable", Boundary.STORAGE
+    pauses = True
+
+
 class NotFinite(TiltyardError):
     """Weights or values are NaN or infinite, or loss or gradient in several updates in a row; nothing moved weights."""
 

@@ -115,6 +115,7 @@ INSTALLED_APPS = [
     "webapp.runs",
     "webapp.endpoints",
     "webapp.common.workers",
+    "webapp.common.secrets",
     "webapp.runs.metrics",
     "webapp.runs.rollouts",
     "webapp.runs.advisories",

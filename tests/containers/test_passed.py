@@ -53,7 +53,6 @@ def test_keys_of_operators_reach_only_who_uses_them() -> None:
             "TILTYARD_OIDC_CLIENT_SECRET",
             "WANDB_API_KEY",
             "JUDGE_KEY",
-            "TILTYARD_SECRET_KEY_FALLBACKS",
         )
     }
     workers = {"worker", "worker-gpu", "worker-endpoint", "worker-short", "worker-long"}
@@ -64,7 +63,6 @@ def test_keys_of_operators_reach_only_who_uses_them() -> None:
         "TILTYARD_OIDC_CLIENT_SECRET": {"web"},
         "WANDB_API_KEY": workers,
         "JUDGE_KEY": workers,
-        "TILTYARD_SECRET_KEY_FALLBACKS": {"web"},
     }
 
 

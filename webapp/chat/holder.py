@@ -361,13 +361,13 @@ class Desk:
                 contestant = Contestant.model_validate(chat.contestants[answer.contestant])
                 endpoint = endpoint_meant(chat.project, contestant)
                 opened, ask = open_of(chat.project, contestant), ask_of(answer)
+                access = key_env(chat.project, opened.endpoint) | device_env(self.pool)
             if endpoint is not None:
                 ask.allowance = _allowance_for(endpoint, chat.pk)
         except TiltyardError as exc:
             if (taken := claim(Answer, answer.pk)) is not None:
                 answer_finish(taken, chat.pk, state=AnswerState.FAILED, error=exc.info.model_dump(mode="json"))
             return
-        access = key_env(chat.project, opened.endpoint) | device_env(self.pool)
         key = json.dumps([opened.model_dump_json(), access])  # another key is another process
         if key not in self._children:
             if not self._free_slot():

@@ -15,7 +15,7 @@ logger = logging.getLogger(__name__)
 
 
 def project_dir(project_id: UUID) -> Path:
-    """Folder of what belongs to a project itself: its Hugging Face token, and the models that were fetched with it."""
+    """Folder of what belongs to a project itself: the base models that were fetched for it."""
     return Path(settings.DATA_DIR) / "projects" / str(UUID(str(project_id)))
 
 
@@ -82,23 +82,13 @@ def environments_dir() -> Path:
 
 
 def environment_dir(environment_id: UUID) -> Path:
-    """Folder of one environment: its token, and a log for each replica."""
+    """Folder of one environment on its keeper's host: the token for its servers, and a log for each replica."""
     return environments_dir() / str(UUID(str(environment_id)))
-
-
-def endpoint_dir(endpoint_id: UUID) -> Path:
-    """Folder of one endpoint: its key."""
-    return Path(settings.DATA_DIR) / "endpoints" / str(UUID(str(endpoint_id)))
 
 
 def replica_log(environment_id: UUID, number: int) -> Path:
     """The log file of one replica."""
     return environment_dir(environment_id) / f"replica-{int(number)}.log"
-
-
-def channel_dir(channel_id: UUID) -> Path:
-    """Folder of one channel of notifications: its address and its secret."""
-    return Path(settings.DATA_DIR) / "channels" / str(UUID(str(channel_id)))
 
 
 def environment_data_root() -> Path:

@@ -148,6 +148,10 @@ CODES: dict[str, Words] = {
         gettext_noop("The hub answered something unexpected."),
         gettext_noop("Check that TILTYARD_HUB_URL is the address of a Hugging Face hub."),
     ),
+    "secret_unreadable": Words(
+        gettext_noop("A key or token cannot be read with this site's secret key."),
+        gettext_noop("Enter it again where it is set, or ask the operator for the earlier secret key, then resume."),
+    ),
     "storage_full": Words(
         gettext_noop("The disk is full."),
         gettext_noop("Free space on the disk of the data folder; the run then continues by itself."),

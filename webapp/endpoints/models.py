@@ -1,6 +1,6 @@
 """Endpoints of a project, and their use by each run and chat on each day.
 
-Keys are files (``keys.py``), never columns.
+Keys are secrets (``webapp.common.secrets``), never columns.
 """
 
 from __future__ import annotations

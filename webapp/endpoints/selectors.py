@@ -6,12 +6,13 @@ from datetime import date, datetime, timedelta
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from django.db.models import Max, Q, QuerySet, Sum
+from django.db.models import Exists, Max, OuterRef, Q, QuerySet, Sum
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
+from webapp.common.secrets.models import Kind, Secret
 from webapp.endpoints.models import Endpoint, EndpointSpend
-from webapp.endpoints.services import has_key, runs_naming
+from webapp.endpoints.services import runs_naming
 from webapp.endpoints.spending import Used, used_by_run, used_on
 from webapp.people.teams.models import Project
 from webapp.runs.config import config_of
@@ -79,6 +80,7 @@ def with_use(endpoints: QuerySet[Endpoint]) -> QuerySet[Endpoint]:
     """Endpoints with what ``row_of`` needs, in one query."""
     today = Q(spending__day=timezone.localdate())
     return endpoints.annotate(
+        keyed=Exists(Secret.objects.filter(kind=Kind.ENDPOINT_KEY, owner=OuterRef("pk"))),
         tokens=Sum("spending__tokens"),
         cost=Sum("spending__cost"),
         last_at=Max("spending__last_at"),
@@ -92,7 +94,7 @@ def row_of(item: Endpoint) -> Row:
     values: Any = item if hasattr(item, "day_tokens") else with_use(endpoints_of(item.project)).filter(pk=item.pk)[0]
     day = Used(values.day_tokens or 0, values.day_cost)
     total = Used(values.tokens or 0, values.cost, values.last_at)
-    return Row(item, endpoint_state(item), has_key(item.pk), day, total)
+    return Row(item, endpoint_state(item), values.keyed, day, total)
 
 
 def money(value: float | None, currency: str) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import math
 import re
-import shutil
 from typing import Any
 from uuid import UUID
 
@@ -16,10 +15,10 @@ from django.utils.translation import gettext as _
 from training.addresses import AddressRefused, parse_place
 from training.config import EndpointConfig
 from training.errors import TiltyardError
-from webapp.common.host import write_private
 from webapp.common.outbound import OutboundRefused, target_of
 from webapp.common.pages import clean_name
-from webapp.common.storage import endpoint_dir
+from webapp.common.secrets.models import Kind
+from webapp.common.secrets.vault import secret_of, secret_set, secret_since, secrets_forget
 from webapp.common.text import in_words
 from webapp.endpoints.models import Endpoint, ToolFormat
 from webapp.people.teams.audit import audit
@@ -28,40 +27,30 @@ from webapp.runs.models import Run
 from webapp.runs.states import LEASED, RunState
 
 # --- Keys -----------------------------------------------------------------------------------------------------------
-# Keys of endpoints: files that only we can read, never columns, never shown.
+# Keys of endpoints: encrypted secrets, never shown.
 #
 # The process that asks (the trainer of a run, the process of a chat) gets its endpoint's key in its environment, with
 # the one host that it may be sent to.
 
-KEY_FILE = "key"
 KEY_VARIABLE = "TILTYARD_ENDPOINT_KEY"
 
 
 def key_write(endpoint_id: UUID, key: str) -> None:
     """Keep this key instead of the one before; an empty one removes it."""
-    folder = endpoint_dir(endpoint_id)
-    if not key:
-        return files_forget(endpoint_id)
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    write_private(folder / KEY_FILE, key)
+    if key:
+        secret_set(Kind.ENDPOINT_KEY, endpoint_id, key)
+    else:
+        secrets_forget([endpoint_id])
 
 
 def key_of(endpoint_id: UUID) -> str:
-    """The key, or nothing."""
-    try:
-        return (endpoint_dir(endpoint_id) / KEY_FILE).read_text(encoding="utf-8").strip()
-    except OSError:
-        return ""
+    """The key, or nothing. Raises ``SecretUnreadable``."""
+    return secret_of(Kind.ENDPOINT_KEY, endpoint_id)
 
 
 def has_key(endpoint_id: UUID) -> bool:
     """Whether there is a key."""
-    return (endpoint_dir(endpoint_id) / KEY_FILE).is_file()
-
-
-def files_forget(endpoint_id: UUID) -> None:
-    """Remove the key of an endpoint."""
-    shutil.rmtree(endpoint_dir(endpoint_id), ignore_errors=True)
+    return secret_since(Kind.ENDPOINT_KEY, endpoint_id) is not None
 
 
 def asked_with(endpoint: Endpoint) -> dict[str, Any]:
@@ -70,7 +59,7 @@ def asked_with(endpoint: Endpoint) -> dict[str, Any]:
 
 
 def key_env(project: Project, config: EndpointConfig) -> dict[str, str]:
-    """The variables that let a process use the endpoint that its resolved config names."""
+    """The variables that let a process use the endpoint that its resolved config names. Raises ``SecretUnreadable``."""
     if config.key_variable != KEY_VARIABLE:
         return {}
     found = Endpoint.objects.filter(project=project, name=config.name, url=config.url).first()
@@ -122,10 +111,10 @@ def endpoint_create(*, project: Project, user: User, name: str, key: str = "", *
     try:
         with transaction.atomic():
             endpoint.save(force_insert=True)
+            key_write(endpoint.pk, key)
             audit(AuditAction.ENDPOINT_ADDED, endpoint, by=user)
     except IntegrityError as exc:
         raise ValidationError({"name": _("An endpoint with this name exists already.")}) from exc
-    key_write(endpoint.pk, key)
     logger.info("endpoint added", extra={"endpoint_id": endpoint.pk, "project_id": project.pk})
     return endpoint
 
@@ -152,8 +141,8 @@ def endpoint_change(*, endpoint: Endpoint, key: str | None = None, **values: Any
             audit(AuditAction.ENDPOINT_KEY, endpoint)
         if values or key is None:
             audit(AuditAction.ENDPOINT_CHANGED, endpoint)
-    if cleaned is not None:
-        key_write(endpoint.pk, cleaned)
+        if cleaned is not None:
+            key_write(endpoint.pk, cleaned)
     return endpoint
 
 
@@ -166,11 +155,10 @@ def endpoint_delete(*, endpoint: Endpoint) -> None:
             _("A queued or active run uses it: %(runs)s. Stop it first.") % {"runs": ", ".join(names)},
             code="conflict",
         )
-    pk = endpoint.pk
     with transaction.atomic():
         audit(AuditAction.ENDPOINT_DELETED, endpoint)
+        secrets_forget([endpoint.pk])
         endpoint.delete()
-    transaction.on_commit(lambda: files_forget(pk))
 
 
 def runs_naming(endpoint: Endpoint) -> Any:

@@ -21,6 +21,7 @@ from training.errors import (
     EndpointKeyRefused,
     EndpointRefused,
     EndpointTimeout,
+    SecretUnreadable,
     TiltyardError,
 )
 from training.rollout.endpoint import Tried, try_out
@@ -71,6 +72,11 @@ FINDINGS: dict[str, Words] = {
         gettext_noop("Limits and costs of runs will be estimates."),
     ),
     "key": Words(BAD, gettext_noop("It refuses the key (401)."), gettext_noop("Enter the key again.")),
+    "key_unreadable": Words(
+        BAD,
+        gettext_noop("Its key cannot be read with this site's secret key, so nothing was sent."),
+        gettext_noop("Enter the key again, or ask the operator for the earlier secret key."),
+    ),
     "no_key": Words(BAD, gettext_noop("It asks for a key (401)."), gettext_noop("Enter a key.")),
     "forbidden": Words(
         BAD,
@@ -162,7 +168,10 @@ def _stored_finding(code: str, **values: Any) -> dict[str, Any]:
 
 def _run_test(endpoint: Endpoint) -> tuple[list[dict[str, Any]], tuple[int, int] | None]:
     """Findings in order, and the tokens that it read and wrote."""
-    key = key_of(endpoint.pk)
+    try:
+        key = key_of(endpoint.pk)
+    except SecretUnreadable:
+        return [_stored_finding("key_unreadable")], None
     try:
         target_of(endpoint.url)
     except TiltyardError as exc:

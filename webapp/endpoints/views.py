@@ -18,6 +18,8 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 from webapp.common.ids import name_validator
 from webapp.common.outbound import MAX_URL_CHARS
 from webapp.common.pages import add_errors, probe_allowed
+from webapp.common.secrets.models import Kind
+from webapp.common.secrets.vault import secret_state
 from webapp.endpoints import selectors
 from webapp.endpoints.models import Endpoint, ToolFormat
 from webapp.endpoints.services import CHANGED, MAX_KEY_CHARS, endpoint_change, endpoint_create, endpoint_delete, has_key
@@ -152,7 +154,7 @@ def _page_context(project: Project, endpoint: Endpoint) -> dict[str, Any]:
         "item": endpoint,
         "state": selectors.endpoint_state(endpoint),
         "findings": findings_of(endpoint),
-        "has_key": has_key(endpoint.pk),
+        "key_state": secret_state(Kind.ENDPOINT_KEY, endpoint.pk),
         "price": selectors.price_text(endpoint),
         "limit": selectors.limit_text(endpoint),
         "bars": selectors.day_bars(endpoint),

@@ -28,7 +28,7 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from envs.wire import Validation
-from training.errors import EnvironmentFault, EnvironmentProtocolError, TiltyardError
+from training.errors import EnvironmentFault, EnvironmentProtocolError, SecretUnreadable, TiltyardError
 from webapp.common.errors import DATABASE_AWAY
 from webapp.common.host import say_alive, say_ready
 from webapp.environments.checks import NATIVE, Answer, Server, ask, require_identity, validation_of
@@ -91,7 +91,11 @@ class Watch:
             return
         if time.monotonic() < self._due.get(replica.pk, 0.0):
             return
-        server = server_of(environment, replica.url)
+        try:
+            server = server_of(environment, replica.url)
+        except SecretUnreadable as exc:
+            self._due[replica.pk] = time.monotonic() + ADDRESS_EVERY_S
+            return answer_store(environment, replica.url, exc)
         future = self._pool.submit(_ask_health, server, environment.server_name)
         self._asked[replica.pk] = (future, replica.handle)
 
@@ -119,7 +123,10 @@ class Watch:
         # A server that is about to restart would validate options that are no longer wanted.
         healthy = [item for item in environment.replicas.all() if item.state == ReplicaState.HEALTHY and not item.wish]
         if environment.launched and healthy:
-            server = server_of(environment, healthy[0].url)
+            try:
+                server = server_of(environment, healthy[0].url)
+            except SecretUnreadable:  # the check of the replica says so
+                return
             self._proofs[environment.pk] = self._pool.submit(_validate, server)
 
     def _sample(self, environment: Environment) -> None:

@@ -13,7 +13,7 @@ from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 from django.utils.translation import gettext as _
 
-from training.errors import TiltyardError
+from training.errors import SecretUnreadable, TiltyardError
 from webapp.common.text import figure, percent
 from webapp.datasets.models import DatasetState
 from webapp.datasets.selectors import percent_of
@@ -280,7 +280,10 @@ class Room(NamedTuple):
 
 def room_of(environment: Environment) -> Room:
     """Ask every replica at once. Takes as long as the slowest, at most ``ASK_LIMIT_S``."""
-    servers = [server_of(environment, url) for url in environment.addresses()]
+    try:
+        servers = [server_of(environment, url) for url in environment.addresses()]
+    except SecretUnreadable as exc:
+        return Room(0, len(environment.addresses()), None, None, exc)
     if not servers:
         return Room(0, 0, None, None, None)
     with ThreadPoolExecutor(len(servers), thread_name_prefix="room") as pool:

@@ -15,6 +15,7 @@ from django.utils.translation import gettext as _
 
 from training.errors import TiltyardError
 from webapp.common.pages import clean_name
+from webapp.common.secrets.vault import secrets_forget
 from webapp.environments.builtin import arguments_clean, builtins
 from webapp.environments.checks import NATIVE, Answer, Examination, Finding, Server, ask, examine, require_identity
 from webapp.environments.checks import validation_of as ask_validation
@@ -148,6 +149,8 @@ def _save_new(environment: Environment, *, token: str = "") -> Environment:
     try:
         with transaction.atomic():
             environment.save(force_insert=True)
+            if token or environment.launched:
+                token_write(environment.pk, token)
             audit(AuditAction.ENVIRONMENT_ADDED, environment, by=environment.created_by)
             if not environment.launched:
                 Replica.objects.create(
@@ -160,8 +163,6 @@ def _save_new(environment: Environment, *, token: str = "") -> Environment:
                 )
     except IntegrityError as exc:
         raise ValidationError({"name": _("An environment with this name exists already.")}) from exc
-    if token or environment.launched:
-        token_write(environment.pk, token)
     what = {"environment_id": environment.pk, "project_id": environment.project_id, "kind": environment.kind}
     logger.info("environment registered", extra=what)
     return environment
@@ -194,7 +195,7 @@ def environment_restart(*, environment: Environment, number: int | None = None) 
 
 
 def server_of(environment: Environment, url: str) -> Server:
-    """How a replica of the environment is reached."""
+    """How a replica of the environment is reached. Raises ``SecretUnreadable``."""
     return Server(url, environment.protocol, environment.options, token_for(environment, url), ours(environment))
 
 
@@ -203,8 +204,8 @@ def environment_check(*, environment: Environment) -> Environment:
     addresses = environment.addresses()
     if not addresses:
         return environment
-    server = server_of(environment, addresses[0])
     try:
+        server = server_of(environment, addresses[0])
         answer = ask(server)
         require_identity(answer, environment.server_name)
     except TiltyardError as exc:
@@ -263,6 +264,7 @@ def environment_delete(*, environment: Environment) -> None:
     pk = environment.pk
     with transaction.atomic():
         audit(AuditAction.ENVIRONMENT_DELETED, environment)
+        secrets_forget([pk])
         environment.delete()
     transaction.on_commit(lambda: files_forget(pk))
 

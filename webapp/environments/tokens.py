@@ -1,7 +1,8 @@
-"""Access tokens of environments: files that only we can read, never columns.
+"""Access tokens of environments: encrypted secrets, never shown.
 
-A server that we start gets its token as a file; one at an address has the token that its registration was given. The
-trainer of a run gets it in its environment, with the addresses that are ours although they are private.
+A server that we start gets its token as a file on the keeper's host; one at an address has the token that its
+registration was given. The trainer of a run gets it in its environment, with the addresses that are ours although they
+are private.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from training.config import name_in
 from training.plain import number_in
 from webapp.common.host import write_private
 from webapp.common.outbound import NOTHING, Pairs, target_of
+from webapp.common.secrets.models import Kind
+from webapp.common.secrets.vault import secret_of, secret_set
 from webapp.common.storage import environment_dir
 from webapp.environments.models import Environment
 from webapp.people.teams.models import Project
@@ -27,19 +30,15 @@ TOKEN_BYTES = 32
 
 
 def token_write(environment_id: UUID, token: str = "") -> str:
-    """Keep this token, or a new one. Its path."""
-    folder = environment_dir(environment_id)
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    write_private(folder / TOKEN_FILE, token or secrets.token_urlsafe(TOKEN_BYTES))
-    return str(folder / TOKEN_FILE)
+    """Keep this token, or a new one, and return it."""
+    token = token or secrets.token_urlsafe(TOKEN_BYTES)
+    secret_set(Kind.ENVIRONMENT_TOKEN, environment_id, token)
+    return token
 
 
 def token_of(environment_id: UUID) -> str:
-    """The token, or nothing."""
-    try:
-        return (environment_dir(environment_id) / TOKEN_FILE).read_text(encoding="utf-8").strip()
-    except OSError:
-        return ""
+    """The token, or nothing. Raises ``SecretUnreadable``."""
+    return secret_of(Kind.ENVIRONMENT_TOKEN, environment_id)
 
 
 def site_token(url: str) -> str:
@@ -55,14 +54,16 @@ def site_token(url: str) -> str:
 
 
 def token_for(environment: Environment, url: str) -> str:
-    """The token that a server of this environment is shown: its own, or the installation's."""
+    """The token that a server of it is shown: its own, or the installation's. Raises ``SecretUnreadable``."""
     return token_of(environment.pk) or ("" if environment.launched else site_token(url))
 
 
 def token_path(environment_id: UUID) -> str:
-    """The file with the token of a server that we start; made when it is missing."""
+    """The file with the token of a server that we start, written for this start; without a token a new one is made."""
     path = environment_dir(environment_id) / TOKEN_FILE
-    return str(path) if path.exists() else token_write(environment_id)
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    write_private(path, token_of(environment_id) or token_write(environment_id))
+    return str(path)
 
 
 def container_token_path(environment_id: UUID) -> str:
@@ -78,7 +79,7 @@ def container_token_path(environment_id: UUID) -> str:
 
 
 def files_forget(environment_id: UUID) -> None:
-    """Remove the token and the logs of an environment that was deleted."""
+    """Remove the files of an environment that was deleted: its servers' token and logs."""
     shutil.rmtree(environment_dir(environment_id), ignore_errors=True)
 
 

@@ -35,7 +35,7 @@ from training.children import (
     limited_child,
 )
 from training.config import JobConfig, config_to_yaml, kind_in, name_in
-from training.errors import ConfigError, TiltyardError
+from training.errors import ConfigError, SecretUnreadable, TiltyardError
 from training.rewards.defaults import default_rewards
 from training.rewards.scoring import form_components, validate_components
 from webapp.common.outbound import OutboundRefused, target_of
@@ -43,6 +43,7 @@ from webapp.common.text import in_words
 from webapp.common.words import failure
 from webapp.common.workers.beating import training_gpu
 from webapp.endpoints.selectors import endpoint_named, endpoint_state
+from webapp.endpoints.services import key_env
 from webapp.endpoints.spending import day_over
 from webapp.engine.resolve import environments_of, resolve
 from webapp.engine.trainer import access_env, tracker_env
@@ -54,6 +55,7 @@ from webapp.launch.findings import Check, Offer, Outcome, option_title
 from webapp.launch.held_out import held_out_check, part_check
 from webapp.launch.learned import overlap_of
 from webapp.people.teams.models import Project
+from webapp.people.teams.services import hub_env
 from webapp.rewards.cases import paid_for
 from webapp.runs.models import Run
 
@@ -157,7 +159,18 @@ def _quick_checks(project: Project, config: JobConfig, resolved: JobConfig) -> I
         yield _check_endpoint(project, resolved)
     if resolved.method.evaluates and resolved.needs_model:
         yield from _check_overlap(project, resolved)
+    yield from _check_secrets(project, config, resolved)
     yield _check_disk(resolved)
+
+
+def _check_secrets(project: Project, config: JobConfig, resolved: JobConfig) -> Iterator[Check]:
+    """A key or token that the trainer needs and that this site's secret key does not read."""
+    try:
+        trainer_access(project, *environments_of(config))
+        key_env(project, resolved.endpoint)
+        hub_env(project, resolved)
+    except SecretUnreadable as exc:
+        yield Check(_("Keys and tokens"), False, in_words(exc.message), in_words(exc.hint), True)
 
 
 def _check_overlap(project: Project, resolved: JobConfig) -> Iterator[Check]:

@@ -174,6 +174,7 @@ def _broker_answers() -> bool:
 PROBLEMS = {
     "no_identity": gettext_noop("Its data folder has no identity, so it is not this installation's folder."),
     "other_identity": gettext_noop("Its data folder belongs to another installation."),
+    "other_key": gettext_noop("It has another secret key than this site: it could read no keys and tokens."),
 }
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
-import stat
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -19,7 +19,6 @@ from django.utils import timezone
 
 from tests.chat_stub import Stub
 from tests.webapp.endpoints.conftest import KEY
-from webapp.common.storage import endpoint_dir
 from webapp.endpoints.models import Endpoint, EndpointSpend
 from webapp.endpoints.selectors import days_of
 from webapp.endpoints.services import endpoint_change, endpoint_delete, key_of
@@ -47,9 +46,7 @@ def test_an_editor_adds_one_and_no_person_reads_its_key(
     endpoint = Endpoint.objects.get(project=project)
     assert answer.url == reverse("endpoint-detail", args=[project.slug, endpoint.pk])  # type: ignore[attr-defined]
     assert (endpoint.url, endpoint.currency, endpoint.price_in, endpoint.price_out) == (stub.url, "USD", 0.5, None)
-    file = endpoint_dir(endpoint.pk) / "key"
-    assert key_of(endpoint.pk) == KEY and stat.S_IMODE(file.stat().st_mode) == 0o600
-    assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
+    assert key_of(endpoint.pk) == KEY and not (Path(settings.DATA_DIR) / "endpoints").exists()
     pages = [
         client_for(person).get(address).content.decode()
         for person in (bob, rita)
@@ -135,7 +132,7 @@ def test_a_change_makes_the_last_test_void_and_is_audited(
     shown = client.patch(api, json.dumps({"concurrency": 2}), content_type="application/json").json()
     assert (shown["concurrency"], shown["state"], shown["model"]) == (2, "ok", "gpt-oss")
     shown = client.patch(api, json.dumps({"key": ""}), content_type="application/json").json()
-    assert (shown["has_key"], shown["state"]) == (False, "untested") and not endpoint_dir(endpoint.pk).exists()
+    assert (shown["has_key"], shown["state"]) == (False, "untested") and key_of(endpoint.pk) == ""
     acts = list(AuditEntry.objects.order_by("pk").values_list("action", flat=True))
     assert acts == ["endpoint_added", "endpoint_changed", "endpoint_key"]
 
@@ -157,7 +154,7 @@ def test_it_is_deleted_with_its_key_unless_a_run_asks_it_now(
     pk = endpoint.pk
     with django_capture_on_commit_callbacks(execute=True):
         endpoint_delete(endpoint=endpoint)
-    assert not Endpoint.objects.exists() and not endpoint_dir(pk).exists()
+    assert not Endpoint.objects.exists() and key_of(pk) == ""
 
 
 def _used(endpoint: Endpoint, run: Any, tokens: int, cost: float | None, at: Any = None) -> None:

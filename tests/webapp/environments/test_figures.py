@@ -156,6 +156,7 @@ def test_logs_are_text_whatever_they_hold(
     environment = launch()
     environment.replicas.create(number=1)
     log = environment_dir(environment.pk) / "replica-1.log"
+    log.parent.mkdir(parents=True)
     log.write_text("<script>alert(1)</script>\nAuthorization: Bearer abcdef123456\n" + "x" * 5000 + "\n")
     address = reverse("environment-log", args=[project.slug, environment.pk, 1])
     page = client_for(rita).get(address).content.decode()

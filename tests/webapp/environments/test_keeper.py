@@ -20,7 +20,7 @@ from tests.servers import make_child_env
 from webapp.common.storage import environment_dir, environments_dir, replica_log
 from webapp.environments.models import Environment, Replica, ReplicaState
 from webapp.environments.services import environment_delete, environment_launch, environment_restart, environment_scale
-from webapp.environments.tokens import token_of
+from webapp.environments.tokens import token_of, token_write
 from webapp.people.teams.models import Project, User
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -123,8 +123,7 @@ def _require_confined(process: psutil.Process, environment: Environment) -> None
 
 def test_a_server_that_keeps_dying_fails_with_its_last_words(keep: Keep, launch: Callable[..., Environment]) -> None:
     environment = launch(memory_mb=64)  # Python alone needs more
-    folder = environment_dir(environment.pk)
-    (folder / "token").write_text("short")  # the server refuses a token below 16 characters, at once
+    token_write(environment.pk, "short")  # the server refuses a token below 16 characters, at once
     keep()
     wait_for(lambda: environment.replicas.filter(state=ReplicaState.FAILED).exists(), "failed")
     replica = environment.replicas.all()[0]

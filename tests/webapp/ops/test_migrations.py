@@ -32,6 +32,7 @@ RELEASE = {
     "rewards": "0004",
     "rollouts": "0003",
     "runs": "0007",
+    "secrets": "zero",
     "sharing": "zero",
     "teams": "0002",
     "votes": "zero",

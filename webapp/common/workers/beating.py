@@ -31,6 +31,7 @@ from training.children import bare_env, limited_child
 from training.plain import number_in
 from webapp.common.errors import DATABASE_AWAY
 from webapp.common.pools import TRAIN
+from webapp.common.secrets.vault import key_problem
 from webapp.common.workers.devices import Reader
 from webapp.common.workers.models import GONE_AFTER, DataFolder, Drain, Worker, host_of
 
@@ -43,7 +44,7 @@ from webapp.common.workers.models import GONE_AFTER, DataFolder, Drain, Worker, 
 
 logger = logging.getLogger(__name__)
 IDENTITY_NAME = "identity"
-Problem = Literal["", "no_identity", "other_identity"]
+Problem = Literal["", "no_identity", "other_identity", "other_key"]
 
 
 def identity_file() -> Path:
@@ -60,7 +61,7 @@ def folder_identity() -> UUID | None:
 
 
 def folder_problem() -> Problem:
-    """A sentence on why this process must not take work; empty when it sees the right folder.
+    """Why this process must not take work; empty when it sees the right folder and has the site's secret key.
 
     An installation without an identity (its first start, or the first after an update) gets the one of this folder.
     """
@@ -69,7 +70,7 @@ def folder_problem() -> Problem:
         known = _read_or_make_identity()
     found = folder_identity()
     if found == known:
-        return ""
+        return "other_key" if key_problem() else ""
     return "no_identity" if found is None else "other_identity"
 
 

@@ -19,13 +19,14 @@ from django.utils import translation
 from django.utils.translation import gettext as _
 
 from training.addresses import parse_place
-from training.errors import TiltyardError
+from training.errors import SecretUnreadable, TiltyardError
 from webapp.common import work
 from webapp.common.outbound import target_with_query
 from webapp.common.pages import clean_name
+from webapp.common.secrets.vault import secrets_forget
 from webapp.common.text import in_words
 from webapp.people.notifications.delivering import Verdict, channel_post
-from webapp.people.notifications.formats import Webhook, webhook_forget, webhook_of, webhook_write
+from webapp.people.notifications.formats import Webhook, webhook_of, webhook_write
 from webapp.people.notifications.models import Channel, ChannelKind, Delivery, DeliveryState, Kind
 from webapp.people.notifications.words import test_message
 from webapp.people.teams.audit import audit
@@ -56,13 +57,12 @@ def channel_create(
     channel = Channel(pk=uuid.uuid4(), project=project, host=_checked_host(url), signed=bool(secret), created_by=user)
     _set_values(channel, {"name": name, "kind": kind, "events": events, "language": language or settings.LANGUAGE_CODE})
     _check_secret(secret)
-    webhook_write(channel.pk, Webhook(url, secret))
     try:
         with transaction.atomic():
             channel.save(force_insert=True)
+            webhook_write(channel.pk, Webhook(url, secret))
             audit(AuditAction.CHANNEL_ADDED, channel, by=user)
     except IntegrityError as exc:
-        webhook_forget(channel.pk)
         raise _name_taken() from exc
     return channel
 
@@ -98,10 +98,13 @@ def channel_change(*, channel: Channel, url: str = "", secret: str | None = None
 
 
 def _webhook_after(channel: Channel, url: str, secret: str | None) -> Webhook | None:
-    """The new contents of its file; ``None`` where they do not change."""
+    """Its new address and secret; ``None`` where they do not change."""
     if not url and secret is None:
         return None
-    before = webhook_of(channel.pk) or Webhook("", "")
+    try:
+        before = webhook_of(channel.pk) or Webhook("", "")
+    except SecretUnreadable:  # entered again, as where it is missing
+        before = Webhook("", "")
     if not (url or before.url):
         raise ValidationError({"url": _("Paste the whole address of the webhook, without spaces or #.")})
     moved = bool(url) and (not before.url or _scheme_host_port(url) != _scheme_host_port(before.url))
@@ -181,11 +184,10 @@ def channel_resume(channel: Channel) -> int:
 
 def channel_delete(channel: Channel) -> None:
     """Delete it with its waiting messages and its address."""
-    pk: UUID = channel.pk
     with transaction.atomic():
         audit(AuditAction.CHANNEL_DELETED, channel)
+        secrets_forget([channel.pk])
         channel.delete()
-        transaction.on_commit(lambda: webhook_forget(pk), robust=True)
 
 
 def channels_of(project: Project) -> QuerySet[Channel]:

@@ -20,7 +20,7 @@ from django.utils import timezone, translation
 from django.utils.translation import gettext, gettext_noop
 
 from training.addresses import AddressRefused
-from training.errors import TiltyardError
+from training.errors import SecretUnreadable, TiltyardError
 from training.redaction import address_secrets, redact, without
 from training.words import Sentence, _, sentence
 from webapp.common.outbound import Answer, OutboundRefused, post
@@ -279,6 +279,10 @@ MOST_ATTEMPTS = len(PAUSES_S) + 1
 LONGEST_PAUSE_S = 6 * 3600.0
 PAUSE_AFTER = 8
 GONE = _("Not sent: the person left the team, or the project was deleted.")
+UNREADABLE = _(
+    "The address of this channel cannot be read with this site's secret key; change the channel and enter it again, or "
+    "have the operator add the earlier key to TILTYARD_SECRET_KEY_FALLBACKS."
+)
 NO_FILE = _("The address of this channel is missing on the server; change the channel and enter it again.")
 
 
@@ -307,7 +311,10 @@ def delivery_failed(_delivery: Delivery, error: TiltyardError) -> dict[str, Any]
 
 def channel_post(channel: Channel, message: Message) -> Verdict:
     """Post a message, whose words are in the channel's language already, and judge the answer."""
-    webhook = webhook_of(channel.pk)
+    try:
+        webhook = webhook_of(channel.pk)
+    except SecretUnreadable:
+        return Verdict(False, sentence(UNREADABLE))
     if webhook is None:
         return Verdict(False, sentence(NO_FILE))
     made = post_of(channel.kind, message, webhook)

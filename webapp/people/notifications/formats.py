@@ -1,4 +1,4 @@
-"""Messages to services: their form, their signature, and the files of addresses and secrets that these need."""
+"""Messages to services: their form, their signature, and the addresses and secrets that these need."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import hashlib
 import hmac
 import json
 import re
-import shutil
 import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -16,16 +15,14 @@ from uuid import UUID
 
 from django.utils.translation import gettext as _
 
-from webapp.common.host import write_private
-from webapp.common.storage import channel_dir
+from webapp.common.secrets.models import Kind as Secrets
+from webapp.common.secrets.vault import secret_of, secret_set
 from webapp.people.notifications.models import ChannelKind, Kind
 from webapp.people.notifications.words import Message
 
-# Addresses and secrets of channels: files that only we can read, never columns, and never shown again.
+# Addresses and secrets of channels: encrypted, and never shown again.
 #
 # Anyone who knows the address of a webhook may post there, so all of it but the host is as secret as the key.
-
-FILE = "webhook.json"
 
 
 class Webhook(NamedTuple):
@@ -37,22 +34,13 @@ class Webhook(NamedTuple):
 
 def webhook_write(channel_id: UUID, webhook: Webhook) -> None:
     """Keep them."""
-    folder = channel_dir(channel_id)
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    write_private(folder / FILE, json.dumps(webhook._asdict()))
+    secret_set(Secrets.WEBHOOK, channel_id, json.dumps(webhook._asdict()))
 
 
 def webhook_of(channel_id: UUID) -> Webhook | None:
-    """Address and secret, or ``None`` where the file is gone."""
-    try:
-        return Webhook(**json.loads((channel_dir(channel_id) / FILE).read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError):
-        return None
-
-
-def webhook_forget(channel_id: UUID) -> None:
-    """Delete the file with the channel."""
-    shutil.rmtree(channel_dir(channel_id), ignore_errors=True)
+    """Address and secret, or ``None`` where there are none. Raises ``SecretUnreadable``."""
+    found = secret_of(Secrets.WEBHOOK, channel_id)
+    return Webhook(**json.loads(found)) if found else None
 
 
 # A message in the form of each service: body, headers, and how it is signed.

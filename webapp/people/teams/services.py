@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, NamedTuple
 
 from django.conf import settings
@@ -18,7 +18,8 @@ from django.utils.translation import gettext as _
 
 from training.children import MODEL_CACHE, MODEL_TOKEN
 from training.config import JobConfig
-from webapp.common.host import write_private
+from webapp.common.secrets.models import Kind
+from webapp.common.secrets.vault import secret_of, secret_set, secret_since, secrets_forget
 from webapp.common.storage import project_dir
 from webapp.people.teams.audit import audit
 from webapp.people.teams.logins import login_link_create, login_links_end
@@ -172,13 +173,13 @@ def project_create(*, team: Team, name: str, by: User) -> Project:
     raise ValidationError({"name": _("Too many projects have this name; choose another.")})
 
 
-# A project's Hugging Face token: a file that only we can read, never a column, never shown.
+# A project's Hugging Face token: an encrypted secret, never shown.
 #
 # The trainer of a run whose base model is fetched from Hugging Face gets it, and nothing else does: no tracker, no
 # chat, no environment, no reward code. It fetches into a folder of its own project: from a cache that all projects
 # share, a project without a token could train what this token opened.
 
-TOKEN_FILE, CACHE = "hub-token", "hub"
+CACHE = "hub"
 MIN_TOKEN_CHARS, MAX_TOKEN_CHARS = 8, 500
 _TOKEN = re.compile(r"[\x21-\x7e]+")
 
@@ -190,11 +191,9 @@ def hub_token_set(*, project: Project, token: str) -> None:
         raise ValidationError(
             {"token": _("That is no token: paste it as Hugging Face shows it. It usually begins with hf_.")}
         )
-    folder = project_dir(project.pk)
     with transaction.atomic():
         audit(AuditAction.HUB_TOKEN_SET, project)
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        write_private(folder / TOKEN_FILE, token)
+        secret_set(Kind.HUB_TOKEN, project.pk, token)
 
 
 def hub_token_remove(*, project: Project) -> bool:
@@ -203,30 +202,25 @@ def hub_token_remove(*, project: Project) -> bool:
         return False
     with transaction.atomic():
         audit(AuditAction.HUB_TOKEN_REMOVED, project)
-        (project_dir(project.pk) / TOKEN_FILE).unlink(missing_ok=True)
+        secrets_forget([project.pk], Kind.HUB_TOKEN)
     return True
 
 
 def hub_token_since(project: Project) -> datetime | None:
     """When the token was set; ``None`` where there is none."""
-    try:
-        return datetime.fromtimestamp((project_dir(project.pk) / TOKEN_FILE).stat().st_mtime, UTC)
-    except OSError:
-        return None
+    return secret_since(Kind.HUB_TOKEN, project.pk)
 
 
 def hub_env(project: Project, config: JobConfig) -> dict[str, str]:
     """The variables that let the trainer of a resolved config fetch its base model as the project.
 
-    Where the token was removed, what it had fetched can still be used.
+    Where the token was removed, what it had fetched can still be used. Raises ``SecretUnreadable``.
     """
     if not (config.needs_model and config.model.from_hub):
         return {}
     cache = project_dir(project.pk) / CACHE
-    try:
-        token = {MODEL_TOKEN: (project_dir(project.pk) / TOKEN_FILE).read_text(encoding="utf-8").strip()}
-    except OSError:
-        token = {}
+    found = secret_of(Kind.HUB_TOKEN, project.pk)
+    token = {MODEL_TOKEN: found} if found else {}
     return {**token, MODEL_CACHE: str(cache)} if token or cache.is_dir() else {}
 
 

@@ -19,6 +19,8 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from webapp.common.ids import name_validator
 from webapp.common.pages import add_errors
+from webapp.common.secrets.models import Kind
+from webapp.common.secrets.vault import secret_state
 from webapp.common.text import duration
 from webapp.people.teams import services, sudo
 from webapp.people.teams.access import project_for, projects_of
@@ -274,6 +276,7 @@ def settings_page(request: HttpRequest, project: Project, *, status: int = 200, 
         "is_owner": getattr(project, "role", None) == Role.OWNER,
         "hub_form": HubTokenForm(),
         "hub_token_since": services.hub_token_since(project),
+        "hub_token_state": secret_state(Kind.HUB_TOKEN, project.pk),
     }
     return render(request, "teams/settings.html", context | more, status=status)
 

@@ -19,6 +19,7 @@ from django.utils.translation import gettext, ngettext
 from training.errors import DataError
 from training.words import _, sentence
 from webapp.common import storage, work
+from webapp.common.secrets.vault import secrets_forget
 from webapp.common.work import Claim
 from webapp.people.teams.audit import audit
 from webapp.people.teams.models import AuditAction, Project
@@ -251,7 +252,6 @@ def _paths_to_delete(item: Run | Checkpoint | Project) -> list[Path]:
         "rollout_sets": storage.rollout_set_dir,
         "rescorings": storage.rescoring_dir,
         "imports": storage.import_dir,
-        "channels": storage.channel_dir,
     }
     found = [storage.project_dir(item.pk)]
     found += [storage.run_dir(pk) for pk in Run.all_objects.filter(project=item).values_list("pk", flat=True)]
@@ -277,10 +277,10 @@ def _delete_project(claim: Claim[Removal], pk: str) -> None:
         _delete_run(claim, str(run_id))
     project: Any = Project(pk=UUID(pk))  # for its related rows: the project's own may be gone since an earlier try
     environments = list(project.environments.values_list("pk", flat=True))
+    others = (project.endpoints, project.channels)
+    secrets_forget([project.pk, *environments, *(pk for rows in others for pk in rows.values_list("pk", flat=True))])
     project.environments.all().delete()  # the keeper ends what still runs of them
     claim.item.paths += [f"environments/{storage.environment_dir(found).name}" for found in environments]
-    endpoints = project.endpoints.values_list("pk", flat=True)
-    claim.item.paths += [f"endpoints/{storage.endpoint_dir(found).name}" for found in endpoints]
     claim.item.paths.append(f"projects/{storage.project_dir(project.pk).name}")
     claim.keep(paths=claim.item.paths)
     Project.all_objects.filter(pk=pk).delete()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +11,8 @@ from django.test import Client
 
 from tests.webapp.people.notifications.conftest import EVENTS, Service, work_off
 from tests.webapp.people.notifications.test_api import ask
-from webapp.common.storage import channel_dir
+from webapp.common.secrets.models import Kind, Secret
+from webapp.common.secrets.vault import seal
 from webapp.people.notifications.formats import Webhook, webhook_of
 from webapp.people.notifications.models import Channel, Event
 from webapp.people.teams.models import AuditEntry, User
@@ -165,11 +167,19 @@ def test_messages_that_wait_go_to_the_new_address(
     assert len(service.got) == 1
 
 
-def test_a_channel_whose_file_is_gone_is_mended_with_its_address(
-    client_for: Callable[..., Client], alice: User, service: Service, make_channel: Callable[..., Channel]
+@pytest.mark.parametrize("gone", [True, False])
+def test_a_channel_whose_address_is_gone_or_unreadable_is_mended_with_its_address(
+    gone: bool,
+    client_for: Callable[..., Client],
+    alice: User,
+    service: Service,
+    make_channel: Callable[..., Channel],
 ) -> None:
     channel, client = make_channel("json", secret="k3y-of-the-channel"), client_for(alice)
-    (channel_dir(channel.pk) / "webhook.json").unlink()
+    if gone:
+        Secret.objects.all().delete()
+    else:
+        Secret.objects.update(sealed=seal(Kind.WEBHOOK, uuid.uuid4(), "stored by another site"))
     page = PAGE.format(channel.pk)
     assert "url" in client.post(page, form(channel, secret="new")).context["form"].errors
     assert "secret" in client.post(page, form(channel, url=service.url())).context["form"].errors

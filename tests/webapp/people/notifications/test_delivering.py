@@ -19,9 +19,10 @@ from tests.chaos.services import wait_until
 from tests.servers import make_child_env
 from tests.webapp.people.notifications.conftest import Service, work_off
 from webapp.common import work
-from webapp.common.storage import channel_dir
+from webapp.common.secrets.models import Secret
 from webapp.people.notifications import delivering
 from webapp.people.notifications.channels import channel_delete, channel_resume
+from webapp.people.notifications.formats import webhook_of
 from webapp.people.notifications.models import Channel, Delivery, Event, Kind
 from webapp.people.teams.models import AuditEntry, Membership, Project, User
 
@@ -274,28 +275,30 @@ def test_a_channel_that_is_deleted_takes_its_messages_and_its_address_with_it(
     service: Service, make_channel: Callable[..., Channel], happened: Callable[..., Event], alice: User
 ) -> None:
     channel = make_channel(secret="k")
-    folder = channel_dir(channel.pk)
-    file = folder / "webhook.json"
-    assert file.stat().st_mode & 0o777 == 0o600 and folder.stat().st_mode & 0o777 == 0o700
-    assert "s3cret-in-url" in file.read_text()
+    assert "s3cret-in-url" in str(webhook_of(channel.pk)) and "s3cret-in-url" not in Secret.objects.get().sealed
     happened()
     work_off(Event)
     channel_delete(channel)
-    assert not folder.exists() and not Delivery.objects.exists()
+    assert not Secret.objects.exists() and not Delivery.objects.exists()
     work_off()
     assert service.got == []
     assert AuditEntry.objects.filter(action="channel_added").count() == 1
 
 
-def test_a_file_that_is_gone_fails_with_what_to_do(
-    service: Service, make_channel: Callable[..., Channel], happened: Callable[..., Event]
+@pytest.mark.parametrize("gone", [True, False])
+def test_an_address_that_is_gone_or_unreadable_fails_with_what_to_do(
+    gone: bool, service: Service, make_channel: Callable[..., Channel], happened: Callable[..., Event], settings: Any
 ) -> None:
-    channel = make_channel()
-    (channel_dir(channel.pk) / "webhook.json").unlink()
+    make_channel()
+    if gone:
+        Secret.objects.all().delete()
+    else:
+        settings.SECRET_KEY = "another secret key of at least fifty characters, which is lost"
     happened()
     work_off()
     found: Any = one().told
-    assert one().state == "failed" and found["template"] == delivering.NO_FILE
+    assert one().state == "failed" and service.got == []
+    assert found["template"] == (delivering.NO_FILE if gone else delivering.UNREADABLE)
 
 
 def test_posts_are_written_in_the_language_of_the_channel(

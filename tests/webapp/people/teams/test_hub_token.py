@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,8 @@ from django.test import Client
 from django.urls import reverse
 
 from training.config import JobConfig
+from webapp.common.secrets.models import Kind
+from webapp.common.secrets.vault import secret_of
 from webapp.common.storage import project_dir
 from webapp.engine import supervisor
 from webapp.engine.trainer import trainer_env
@@ -44,9 +45,7 @@ def test_an_owner_sets_it_and_no_person_reads_it(
     assert "Hugging Face token" in client.get(reverse("team-settings", args=[project.slug])).content.decode()
     answer = client.post(url(project), {"token": f"  {TOKEN}\n"})
     assert answer.headers["Location"] == reverse("team-settings", args=[project.slug])
-    file = project_dir(project.pk) / "hub-token"
-    assert file.read_text() == TOKEN and stat.S_IMODE(file.stat().st_mode) == 0o600
-    assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
+    assert secret_of(Kind.HUB_TOKEN, project.pk) == TOKEN and not project_dir(project.pk).exists()
     pages = [
         client_for(person).get(address).content.decode()
         for person in (alice, bob)
@@ -72,7 +71,7 @@ def test_it_is_replaced_and_removed(project: Project, alice: User, client_for: C
     assert client.post(url(project, "remove/")).status_code == 302
     assert hub_token_since(project) is None and hub_env(project, hub_config()) == {}
     fetched = project_dir(project.pk) / "hub"
-    fetched.mkdir()  # a run that continues finds its base there
+    fetched.mkdir(parents=True)  # a run that continues finds its base there
     assert hub_env(project, hub_config()) == {"TILTYARD_MODEL_CACHE": str(fetched)}
     assert client.post(url(project, "remove/")).status_code == 302  # twice changes nothing, and is no act
     assert list(AuditEntry.objects.order_by("id").values_list("action", flat=True)) == [
