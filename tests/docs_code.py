@@ -87,6 +87,7 @@ COMMANDS = (
     "adopt_data_folder",
     "drain",
     "reencrypt_secrets",
+    "publish_files",
     "demo",
     "program",
     "keep_environments",

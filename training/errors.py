@@ -264,6 +264,46 @@ class StorageFailed(StorageFull):
     code = "storage_failed"
 
 
+class FilesAway(TiltyardError):
+    """The store of files (``TILTYARD_FILES``) does not answer, or not in time."""
+
+    code, boundary = "files_away", Boundary.STORAGE
+    hint = "Check the store and the network between it and this host; the run continues by itself once it answers."
+    pauses = True
+
+
+class FilesRefused(TiltyardError):
+    """The store of files refuses our access."""
+
+    code, boundary = "files_refused", Boundary.STORAGE
+    hint = "Check TILTYARD_FILES_KEY_ID, TILTYARD_FILES_SECRET and the rights on TILTYARD_FILES, then resume."
+    pauses = True
+
+
+class FilesFull(TiltyardError):
+    """The store of files takes no more."""
+
+    code, boundary = "files_full", Boundary.STORAGE
+    hint = "Raise its quota or free room there, then resume."
+    pauses = True
+
+
+class FilesMissing(TiltyardError):
+    """The store of files has no such object."""
+
+    code, boundary = "files_missing", Boundary.STORAGE
+    hint = "Run `manage.py publish_files` on the host with the site's data folder, then resume."
+    pauses = True
+
+
+class FilesTorn(TiltyardError):
+    """An object in the store of files is not what was published."""
+
+    code, boundary = "files_torn", Boundary.STORAGE
+    hint = "Run `manage.py publish_files` on the host with the site's data folder, then resume."
+    pauses = True
+
+
 class SecretUnreadable(TiltyardError):
     """A key or token cannot be decrypted: it was stored with another secret key of the site."""
 

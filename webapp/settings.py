@@ -23,6 +23,7 @@ from webapp.common.env import (
     env_int,
     env_list,
     env_str,
+    files_place,
     private_folder,
     proxy_addresses,
     secret_key,
@@ -34,6 +35,15 @@ from webapp.common.logs import FORMATS
 BASE_DIR = Path(__file__).resolve().parent.parent
 DATA_DIR = Path(env_str("TILTYARD_DATA_DIR", str(BASE_DIR / ".tiltyard"))).resolve()
 SERVICES_FILE = DATA_DIR / "services.json"
+# Where files that never change are published for hosts with other data folders: s3://bucket/prefix, or a folder that
+# all of them see. Empty: all hosts share the data folder.
+FILES = files_place()
+FILES_ACCESS = {
+    "access_key_id": env_str("TILTYARD_FILES_KEY_ID"),
+    "secret_access_key": env_str("TILTYARD_FILES_SECRET"),
+    "region": env_str("TILTYARD_FILES_REGION", "us-east-1"),
+    "endpoint": env_str("TILTYARD_FILES_ENDPOINT"),
+}
 _services: dict[str, str] = json.loads(SERVICES_FILE.read_text()) if SERVICES_FILE.exists() else {}
 
 # --- Security -------------------------------------------------------------------------------------------------------

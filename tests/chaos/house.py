@@ -81,13 +81,13 @@ class House:
             "TILTYARD_DATABASE_POOL": "20",
         }
 
-    def start(self, name: str, *command: str) -> subprocess.Popen[bytes]:
-        """Start a child; its output goes to a file of its name."""
+    def start(self, name: str, *command: str, **over: str) -> subprocess.Popen[bytes]:
+        """Start a child, with some variables of its own; its output goes to a file of its name."""
         with open(self.folder / f"{name}.log", "ab") as log:
             self.processes[name] = subprocess.Popen(
                 [sys.executable, "-m", *command],
                 cwd=ROOT,
-                env=self.env(),
+                env=self.env() | over,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -96,12 +96,12 @@ class House:
             )
         return self.processes[name]
 
-    def worker(self, queue: str, *more: str, name: str = "") -> None:
-        """Start a Celery worker for a queue."""
+    def worker(self, queue: str, *more: str, name: str = "", **over: str) -> None:
+        """Start a Celery worker for a queue, with some variables of its own."""
         name = name or queue
         quiet = ["--without-gossip", "--without-mingle", "--without-heartbeat", "-l", "INFO"]
         known = ["-Q", "short,long" if queue == "short" else queue, "-c", "1", "-n", f"{name}@chaos"]
-        self.start(name, "celery", "-A", "webapp", "worker", *known, *quiet, *more)
+        self.start(name, "celery", "-A", "webapp", "worker", *known, *quiet, *more, **over)
 
     def web(self) -> None:
         """Start the web server and wait until it answers."""

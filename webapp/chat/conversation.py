@@ -22,7 +22,7 @@ from webapp.common.pools import ENDPOINT, TRAIN
 from webapp.endpoints.models import Endpoint
 from webapp.endpoints.selectors import endpoint_named, endpoints_of
 from webapp.endpoints.services import asked_with
-from webapp.engine.resolve import model_meant
+from webapp.engine.resolve import here, model_meant
 from webapp.engine.sampler import pool_of_model
 from webapp.environments.tokens import ours, token_for
 from webapp.people.teams.models import Project
@@ -117,9 +117,10 @@ def open_of(project: Project, contestant: Contestant) -> Open:
         source, revision = model_meant(project, contestant.source)
         return Open(model=ModelConfig(source=source, revision=revision))
     checkpoint = _checkpoint_of(project, name_in("checkpoint", contestant.source))
-    if not checkpoint.folder.is_dir():
+    folder = here(checkpoint.folder)
+    if not folder.is_dir():
         raise ModelError(_("The files of this checkpoint are gone."))
-    return Open(model=ModelConfig(source=str(checkpoint.folder)))
+    return Open(model=ModelConfig(source=str(folder)))
 
 
 def endpoint_meant(project: Project, contestant: Contestant) -> Endpoint | None:

@@ -165,6 +165,18 @@ def _make_key(path: Path) -> None:
         fresh.unlink(missing_ok=True)
 
 
+def files_place() -> str:
+    """Where files are published (``TILTYARD_FILES``); empty where all hosts share the data folder."""
+    place = env_str("TILTYARD_FILES").rstrip("/")
+    parts = urlsplit(place)
+    if place and not (place.startswith("/") or (parts.scheme == "s3" and parts.netloc and not parts.query)):
+        raise ImproperlyConfigured(
+            f"TILTYARD_FILES must be s3://bucket/prefix or the absolute path of a folder that all hosts see, not "
+            f"{place!r}."
+        )
+    return place
+
+
 def database_from_url(url: str) -> dict[str, Any]:
     """Django's settings for ``postgresql://user:password@host:port/name?host=/socket/folder``."""
     parts = urlsplit(url)

@@ -148,6 +148,26 @@ CODES: dict[str, Words] = {
         gettext_noop("The hub answered something unexpected."),
         gettext_noop("Check that TILTYARD_HUB_URL is the address of a Hugging Face hub."),
     ),
+    "files_away": Words(
+        gettext_noop("The store of files does not answer."),
+        gettext_noop("The run continues by itself once it does."),
+    ),
+    "files_refused": Words(
+        gettext_noop("The store of files refuses our access."),
+        gettext_noop("Ask the operator to correct the access to TILTYARD_FILES, then resume."),
+    ),
+    "files_full": Words(
+        gettext_noop("The store of files is full."),
+        gettext_noop("Ask the operator for more room in TILTYARD_FILES, then resume."),
+    ),
+    "files_missing": Words(
+        gettext_noop("A file that the run needs is not in the store of files."),
+        gettext_noop("Ask the operator to run “manage.py publish_files”, then resume."),
+    ),
+    "files_torn": Words(
+        gettext_noop("A file in the store of files is damaged."),
+        gettext_noop("Ask the operator to run “manage.py publish_files”, then resume."),
+    ),
     "secret_unreadable": Words(
         gettext_noop("A key or token cannot be read with this site's secret key."),
         gettext_noop("Enter it again where it is set, or ask the operator for the earlier secret key, then resume."),

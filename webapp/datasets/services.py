@@ -28,7 +28,7 @@ from training.data import ENDINGS, CheckLimits, part_of, pick
 from training.data.checking import IDENTITIES_NAME, Ask, run_check
 from training.data.making import OPERATIONS, Made, make
 from training.errors import DataError, TiltyardError
-from webapp.common import work
+from webapp.common import objects, work
 from webapp.common.outbound import download
 from webapp.common.pages import clean_name
 from webapp.common.storage import companion, dataset_dir, file_store
@@ -427,6 +427,8 @@ def _finish_check(claim: Claim[Dataset], report: dict[str, Any], folder: Path) -
     """Write the outcome and move the good rows to their place, in this order of safety: lock, move, commit."""
     states = {"ok": DatasetState.READY, "bad_rows": DatasetState.NEEDS_CHOICE, "unsure": DatasetState.NEEDS_MAPPING}
     state = states.get(str(report.get("verdict")), DatasetState.REJECTED)
+    if objects.enabled() and state in (DatasetState.READY, DatasetState.NEEDS_CHOICE):
+        objects.publish(folder / "rows.jsonl", key=objects.key_of(claim.item.rows_path))
     with claim.held():
         if state in (DatasetState.READY, DatasetState.NEEDS_CHOICE):
             _move_into_place(folder / "rows.jsonl", claim.item.rows_path)

@@ -19,6 +19,7 @@ from training.errors import Boundary, BudgetSpent, ErrorInfo
 from training.evaluation import REPORT_NAME, Report
 from webapp.common.storage import attempt_dir
 from webapp.common.workers.beating import worker_name
+from webapp.engine.courier import model_lost
 from webapp.engine.history import Lease, LeaseLost, dependency_error, event_add, run_transition
 from webapp.engine.projection import rollouts_close
 from webapp.runs.models import Attempt, Run
@@ -172,13 +173,14 @@ def worker_lost(owner: str) -> ErrorInfo:
 
 def attempt_end(lease: Lease, error: ErrorInfo | None = None) -> Run:
     """End the lease's attempt and decide its run's state; ``error`` says why the trainer reported no result."""
+    lost = model_lost(lease.run_id)
     with transaction.atomic():
         rows = Run.objects.select_for_update(no_key=True).filter(pk=lease.run_id, state__in=LEASED)
         run = rows.filter(attempt=lease.attempt, lease_owner=lease.owner).first()
         attempt = _final_attempt(run) if run is not None else None
         if run is None or attempt is None:
             raise LeaseLost("Another worker has the run.")
-        target, verdict = _state_after(run, attempt, error)
+        target, verdict = _state_after(run, attempt, error, model_lost=lost)
         Attempt.objects.filter(run=run, ended_at=None).update(ended_at=Now())
         stored = verdict or error
         if stored is not None:
@@ -232,11 +234,13 @@ def finished_before(lease: Lease) -> bool:
     return any((outcome or {}).get("status") != "stopped" for outcome in rows.values_list("outcome", flat=True))
 
 
-def _state_after(run: Run, attempt: Attempt, error: ErrorInfo | None) -> tuple[RunState, ErrorInfo | None]:
+def _state_after(
+    run: Run, attempt: Attempt, error: ErrorInfo | None, *, model_lost: bool
+) -> tuple[RunState, ErrorInfo | None]:
     outcome = attempt.outcome or {}
     status = outcome.get("status")
     typed = ErrorInfo.model_validate(outcome["error"]) if outcome.get("error") else None
-    if status == "succeeded":
+    if status == "succeeded" and not model_lost:
         return RunState.SUCCEEDED, None
     if run.state == RunState.STOPPING or (run.imported and status == "stopped"):
         return RunState.CANCELLED, None

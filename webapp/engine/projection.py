@@ -15,6 +15,7 @@ skipped.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -59,8 +60,9 @@ class Line:
     data: bytes | None
 
 
-def read_lines(path: Path, offset: int, number: int) -> list[Line]:
-    """The next whole lines after ``offset``; ``number`` lines lie before it. A torn last line is left for later."""
+def read_lines(path: Path, offset: int, number: int, until: int | None = None) -> list[Line]:
+    """The next whole lines after ``offset`` that end by ``until``; ``number`` lines lie before it. A torn last line is
+    left for later."""
     lines: list[Line] = []
     if not path.exists():
         return lines
@@ -72,6 +74,8 @@ def read_lines(path: Path, offset: int, number: int) -> list[Line]:
                 if len(data) < LINE_BYTES_MAX or not _skip_line(file):
                     break
                 data = None
+            if until is not None and file.tell() > until:
+                break
             lines.append(Line(number + len(lines) + 1, file.tell(), data))
     return lines
 
@@ -94,16 +98,21 @@ class Projector:
         self.lease = lease
         self.number = lease.attempt if attempt is None else attempt
         self.path = (folder or attempt_dir(lease.run_id, self.number)) / JOURNAL_NAME
+        self.shipped: Callable[[], int] | None = None
+        """Up to which byte another host could read the journal, where this host may be lost: nothing beyond it is
+        projected, so the database never knows of lines that no file has."""
         self._size = -1
         self._forget_rows()
 
     def step(self) -> bool:
         """Project the next batch; ``False`` when there is no whole line left. Raises ``LeaseLost`` when fenced."""
         size = self.path.stat().st_size if self.path.exists() else 0
+        until = self.shipped() if self.shipped is not None else None
+        size = size if until is None else min(size, until)
         if size == self._size:
             return False
         row = self._attempt_row()
-        lines = read_lines(self.path, row.journal_offset, row.journal_line)
+        lines = read_lines(self.path, row.journal_offset, row.journal_line, until)
         if not lines:
             self._size = size
             return False

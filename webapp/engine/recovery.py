@@ -26,9 +26,11 @@ from django.utils.translation import gettext as _
 from pydantic import ValidationError
 
 from training.config import JobConfig, kind_in, name_in
-from training.errors import ConfigError
+from training.errors import ConfigError, TiltyardError
+from training.journal import JOURNAL_NAME
 from training.machine import write_refusal
 from training.words import Sentence, sentence
+from webapp.common import objects
 from webapp.common.pools import ENDPOINT, TRAIN
 from webapp.common.storage import attempt_dir, run_dir
 from webapp.common.words import ANSWERS_AGAIN, BUDGET_AGAIN, RECOVERED, ROOM, TRIED_AGAIN, WRITABLE
@@ -105,6 +107,7 @@ def _trying_is_all(paused: Paused) -> Sentence | None:
 CAUSES = {
     "storage_full": Cause(_has_room),
     "storage_failed": Cause(_can_be_written),
+    "files_away": Cause(_trying_is_all, first_s=120, most=12),
     "budget_spent": Cause(_may_spend),
     "environment_unreachable": Cause(_environments_answer, most=12),
     "environment_timeout": Cause(_environments_answer, most=12),
@@ -266,6 +269,7 @@ def _end_attempt(lease: Lease, owner: str) -> int:
         unsealed = Attempt.objects.filter(run_id=lease.run_id, number__lte=lease.attempt, ended_at=None)
         for number in unsealed.order_by("number").values_list("number", flat=True):
             kill_orphan(attempt_dir(lease.run_id, number))
+            _collect_journal(lease, number)
             projector = Projector(lease, number)
             while projector.step():
                 beat(lease)
@@ -274,6 +278,16 @@ def _end_attempt(lease: Lease, owner: str) -> int:
         logger.warning("another reaper was faster", extra=log)
         return 0
     return 1
+
+
+def _collect_journal(lease: Lease, number: int) -> None:
+    """Have here what the worker shipped of its journal; where the store does not give it, the run says so."""
+    if not objects.enabled():
+        return
+    try:
+        objects.collect(attempt_dir(lease.run_id, number) / JOURNAL_NAME)
+    except TiltyardError as exc:
+        event_add(lease.run_id, "warning", exc.info.model_dump(mode="json"), attempt=number, lease=lease)
 
 
 def nudge_forgotten() -> int:

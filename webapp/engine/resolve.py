@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
@@ -29,9 +30,10 @@ from training.config import (
     kind_in,
     name_in,
 )
-from training.errors import ConfigError
+from training.errors import ConfigError, TiltyardError
 from training.plain import number_in
 from training.rewards.defaults import with_rewards
+from webapp.common import objects
 from webapp.common.storage import rewind_file
 from webapp.datasets.models import Dataset, DatasetState
 from webapp.endpoints.models import Endpoint
@@ -122,7 +124,7 @@ def _resolve_continue_from(project: Project, config: JobConfig) -> None:
         file = rewind_file(found.run_id, found.pk, int(turn)) if found is not None else None
     except ValueError:
         file = None
-    if file is None or not file.is_file():
+    if file is None or not here(file).is_file():
         _refuse(option, _("this rollout is gone, or no branch continues from this turn: start one on its page."))
     config.evaluate.continue_from = str(file)
 
@@ -137,6 +139,17 @@ def base_meant(project: Project, config: JobConfig) -> str:
             break
         plain.model.source = str(run.config.get("model", {}).get("source") or "")
     return plain.model.source
+
+
+def here(path: Path) -> Path:
+    """The path, once it was fetched. On a host whose data folder is a cache it raises the errors of ``objects``; the
+    site itself fetches what its clock has not copied yet, and may return a path where nothing is."""
+    if objects.is_cache():
+        return objects.fetch(path)
+    if objects.enabled() and not path.exists():
+        with suppress(TiltyardError):
+            objects.fetch(path)
+    return path
 
 
 def _refuse(option: str, sentence: str) -> NoReturn:
@@ -169,7 +182,7 @@ def _resolve_dataset(project: Project, reference: str, option: str = "data.train
             _("dataset “%(name)s” is not ready: %(state)s.")
             % {"name": str(found), "state": DatasetState(found.state).label},
         )
-    return str(found.rows_path)
+    return str(here(found.rows_path))
 
 
 def _resolve_model(project: Project, config: JobConfig) -> Run | None:
@@ -221,6 +234,8 @@ def _source_and_revision(option: str, model: RegisteredModel) -> tuple[str, str]
     if model.kind == ModelKind.HUB:
         return model.source, model.revision
     folder = model.folder
+    if folder is not None and model.kind == ModelKind.RUN:
+        here(folder)
     if folder is None or not folder.is_dir():
         _refuse(option, _("the files of model “%s” are gone.") % model.name)
     return str(folder), ""
@@ -238,7 +253,7 @@ def _model_of_run(project: Project, config: JobConfig, name: str) -> Run | None:
     if run.state != RunState.SUCCEEDED:
         return run
     final = Checkpoint.objects.filter(run=run, final=True).order_by("-attempt", "-step").first()
-    if final is None or not final.folder.is_dir():
+    if final is None or not here(final.folder).is_dir():
         _refuse(option, _("the final model of run “%s” is gone.") % run.name)
     config.model.source = str(final.folder)
     return run

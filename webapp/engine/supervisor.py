@@ -31,14 +31,15 @@ from django.conf import settings
 from django.db import connection
 
 from training.config import JobConfig, ReportConfig, config_to_yaml
-from training.errors import Boundary, BudgetSpent, ErrorInfo, TiltyardError
+from training.errors import Boundary, BudgetSpent, ErrorInfo, FilesAway, FilesRefused, TiltyardError
 from training.machine import disk_fault
 from training.sessions import LAST_WORDS_S, stop_grace
+from webapp.common import objects
 from webapp.common.errors import DATABASE_AWAY
 from webapp.common.logs import about
 from webapp.common.pools import TRAIN, device_env
 from webapp.common.storage import attempt_dir
-from webapp.common.workers.beating import draining, folder_problem
+from webapp.common.workers.beating import draining, training_problem
 from webapp.endpoints.services import key_env
 from webapp.endpoints.spending import day_over
 from webapp.engine import history
@@ -51,6 +52,7 @@ from webapp.engine.attempts import (
     first_in_line,
     state_of,
 )
+from webapp.engine.courier import Courier, bring_checkpoint, bring_earlier, site_paths, sweep
 from webapp.engine.history import Lease, LeaseLost, event_add
 from webapp.engine.projection import Projector, rollouts_close
 from webapp.engine.resolve import environments_of, launched_without_rewards, resolve
@@ -113,6 +115,7 @@ logger = logging.getLogger(__name__)
 PARTITION_LIMIT_S = 300.0  # without a renewed lease for longer, the run may have another owner
 POLL_S, POLL_MAX_S, GATHER_S = 0.02, 0.05, 0.08
 LOOK_S = 0.5
+PIN_EVERY_S = 5.0
 RETRY_S, RETRY_MAX_S = 0.1, 3.0
 RETRY_BEAT_S = 0.5
 NEXT_RUNS = 4
@@ -138,7 +141,7 @@ def supervise(run_id: UUID, pool: str = TRAIN) -> None:
     A worker that does not see the installation's data folder would find no dataset, no model and no checkpoint: it
     claims nothing, and says so on the page of workers. Nor does one whose host is draining.
     """
-    if problem := folder_problem():
+    if problem := training_problem():
         logger.error("this worker claims nothing", extra={"action": "claim", "problem": problem, "run_id": run_id})
         return
     if draining():
@@ -147,7 +150,7 @@ def supervise(run_id: UUID, pool: str = TRAIN) -> None:
     if lease is not None:
         # Another run than the message's may be first in line, which this request did not ask for.
         asked_by = {} if lease.run_id == run_id else {"request_id": ""}
-        with about(run_id=lease.run_id, attempt=lease.attempt, **asked_by):
+        with about(run_id=lease.run_id, attempt=lease.attempt, **asked_by), objects.in_use():
             Supervisor(lease).run()
         with about(request_id=""):
             nudge_next(pool)
@@ -215,7 +218,8 @@ class Supervisor:
         self.beater = Beater(lease)
         self.projector = Projector(lease)
         self.trainer: Trainer | None = None
-        self._looked_at = 0.0
+        self.courier: Courier | None = None
+        self._looked_at = self._pinned_at = 0.0
         self._ordered = 0
         self._endpoint: tuple[UUID, str] = (lease.run_id, "")
         self._over: BudgetSpent | None = None
@@ -236,11 +240,16 @@ class Supervisor:
             self._conclude_after_fault(exc)
         finally:
             self._end_trainer()
+            if self.courier is not None:
+                self.courier.end()
             self.beater.end()
 
     def _attempt(self) -> ErrorInfo | None:
-        if self._retry_outages(self._catch_up):
-            return None
+        try:
+            if self._retry_outages(self._catch_up):
+                return None
+        except (FilesAway, FilesRefused) as exc:
+            return self._end_refused(exc)
         if self._retry_outages(lambda: state_of(self.lease)) in {RunState.STOPPING, RunState.PAUSING}:
             return None
         try:
@@ -260,12 +269,26 @@ class Supervisor:
                 return self._end_refused(fault)
             message = f"The trainer did not start: {exc}"
             return ErrorInfo(code="trainer_died", boundary=Boundary.TRAINER, message=message)
+        if objects.enabled():
+            self.courier = courier = Courier(self.lease.run_id, self.lease.attempt)
+            courier.start()
+            if objects.is_cache():
+                self.projector.shipped = lambda: courier.shipped
         code = self._watch(self.trainer)
+        try:
+            if self.courier is not None:
+                self.courier.finish()
+        except TiltyardError as exc:
+            return self._end_refused(exc)
         self._retry_outages(self.projector.drain)
         return self._error_of_death(self.trainer, code)
 
     def _catch_up(self) -> bool:
         """Project and seal earlier attempts; true if one of them had already ended the run."""
+        if objects.enabled():
+            if objects.is_cache():
+                sweep()
+            bring_earlier(self.lease.run_id, self.lease.attempt)
         earlier = Attempt.objects.filter(run_id=self.lease.run_id, number__lt=self.lease.attempt, ended_at=None)
         for number in earlier.order_by("number").values_list("number", flat=True):
             kill_orphan(attempt_dir(self.lease.run_id, number))
@@ -290,7 +313,7 @@ class Supervisor:
         access |= tracker_env(plain) | hub_env(run.project, plain) | device_env(run.pool)
         plain.report = named_there(plain, run)
         Run.objects.filter(pk=run.pk, attempt=self.lease.attempt, lease_owner=self.lease.owner).update(
-            resolved=plain.model_dump(mode="json"),
+            resolved=site_paths(plain.model_dump(mode="json")) if objects.enabled() else plain.model_dump(mode="json"),
             # A server that had just been started knew no baseline yet when the run was launched.
             baselines=run.baselines or found.baselines,
             environment_version=found.environment_version or run.environment_version,
@@ -299,6 +322,8 @@ class Supervisor:
         config_file = self.folder / "config.yaml"
         config_file.write_text(config_to_yaml(plain), encoding="utf-8")
         arguments = [str(config_file), "--run-dir", str(self.folder), "--attempt", str(self.lease.attempt)]
+        if objects.enabled():
+            bring_checkpoint(run)
         pin_used(run)
         for folder in earlier_folders(run.pk, self.lease.attempt):
             arguments += ["--earlier", str(folder)]
@@ -335,6 +360,7 @@ class Supervisor:
             return
         self._looked_at = time.monotonic()
         output_trim(self.folder / OUTPUT_NAME)
+        self._pin_here()
         if _closing[0]:
             self._ask_to_stop(trainer)
             return
@@ -346,6 +372,13 @@ class Supervisor:
         self._ordered = self._retry_outages(lambda: orders_pass(self.lease, self.folder, self._ordered))
         if state in {RunState.STOPPING, RunState.PAUSING} or self._over is not None:
             self._ask_to_stop(trainer)
+
+    def _pin_here(self) -> None:
+        """Have retention leave what people chose meanwhile: they pin in the site's folder, which is not this one."""
+        run = self.projector.run
+        if run is not None and objects.is_cache() and time.monotonic() - self._pinned_at > PIN_EVERY_S:
+            self._pinned_at = time.monotonic()
+            self._retry_outages(lambda: pin_used(run))
 
     def _ask_to_stop(self, trainer: Trainer) -> None:
         """SIGTERM, and later SIGKILL; called again and again. It asks no database, which may be away."""

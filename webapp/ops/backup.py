@@ -206,7 +206,7 @@ def _path_below(target: Path, name: str) -> Path:
 # 3. Report what is in it, and the files that the database names and the folder lacks.
 
 # Made again at each start, or on its way in or out.
-MADE_AGAIN = {"postgres", "redis", "static", "ready", "logs", "uploads", "trash", "up.lock", "services.json"}
+MADE_AGAIN = {"postgres", "redis", "static", "ready", "logs", "uploads", "trash", "locks", "up.lock", "services.json"}
 PROCESS_NOTES = (
     "processes.json",
     "supervisord.*",
@@ -310,7 +310,8 @@ def held_here() -> Held:
     """The counts of the database, and the files that it names and the data folder lacks."""
     datasets = Dataset.objects.filter(state=DatasetState.READY)
     missing = [f"dataset {one.name}" for one in datasets if not one.rows_path.is_file()]
-    for one in Attempt.objects.filter(journal_offset__gt=0).select_related("run"):
+    # The journal of an attempt on another host is copied here a little later, and the store has all of it.
+    for one in Attempt.objects.filter(journal_offset__gt=0, shipped_at=None).select_related("run"):
         journal = attempt_dir(one.run_id, one.number) / JOURNAL_NAME
         if not journal.is_file() or journal.stat().st_size < one.journal_offset:
             missing.append(f"journal of run {one.run.name}, attempt {one.number}")

@@ -267,10 +267,19 @@ class Attempt(models.Model):
     journal_line = models.BigIntegerField(default=0, help_text="lines before journal_offset")
     outcome = models.JSONField(null=True, help_text="the trainer's run_finished event, once projected")
     error = models.JSONField(null=True)
+    shipped_at = models.DateTimeField(null=True, help_text="when a host with another data folder published last")
+    copied_at = models.DateTimeField(null=True, help_text="the shipped_at up to which the site's folder has its files")
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["run", "number"], name="attempt_once")]
-        indexes = [models.Index(fields=["ended_at"], name="attempt_ended")]  # those of the last day
+        indexes = [
+            models.Index(fields=["ended_at"], name="attempt_ended"),  # those of the last day
+            models.Index(
+                fields=["shipped_at"],
+                condition=models.Q(copied_at=None) | models.Q(copied_at__lt=models.F("shipped_at")),
+                name="attempt_to_copy",
+            ),
+        ]
         ordering = ["number"]
 
     def __str__(self) -> str:

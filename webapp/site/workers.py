@@ -174,6 +174,12 @@ def _broker_answers() -> bool:
 PROBLEMS = {
     "no_identity": gettext_noop("Its data folder has no identity, so it is not this installation's folder."),
     "other_identity": gettext_noop("Its data folder belongs to another installation."),
+    "files_away": gettext_noop("The store of files does not answer: see TILTYARD_FILES."),
+    "files_refused": gettext_noop("The store of files refuses its access."),
+    "files_unclaimed": gettext_noop(
+        "The store of files belongs to no site yet: start the site's own host with it first."
+    ),
+    "other_site": gettext_noop("The store of files belongs to another site."),
     "other_key": gettext_noop("It has another secret key than this site: it could read no keys and tokens."),
 }
 

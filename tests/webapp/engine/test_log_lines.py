@@ -27,7 +27,7 @@ def test_a_run_that_was_first_in_line_is_not_of_the_request_for_another(
         def run(self) -> None:
             seen.append(log_about())
 
-    monkeypatch.setattr(supervisor, "folder_problem", lambda: "")
+    monkeypatch.setattr(supervisor, "training_problem", lambda: "")
     monkeypatch.setattr(supervisor, "draining", lambda: False)
     monkeypatch.setattr(supervisor, "_claim_next", lambda _run, _pool: lease)
     monkeypatch.setattr(supervisor, "Supervisor", Seen)

@@ -113,6 +113,7 @@ def test_what_is_a_cause_and_how_often_it_is_tried() -> None:
     assert {code: (cause.first_s, cause.most) for code, cause in CAUSES.items()} == {
         "storage_full": (0, None),
         "storage_failed": (0, None),
+        "files_away": (120, 12),
         "budget_spent": (0, None),
         "environment_unreachable": (0, 12),
         "environment_timeout": (0, 12),

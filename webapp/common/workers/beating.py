@@ -29,8 +29,9 @@ from django.db.models.functions import Now
 
 from training.children import bare_env, limited_child
 from training.plain import number_in
+from webapp.common import objects
 from webapp.common.errors import DATABASE_AWAY
-from webapp.common.pools import TRAIN
+from webapp.common.pools import ENDPOINT, TRAIN
 from webapp.common.secrets.vault import key_problem
 from webapp.common.workers.devices import Reader
 from webapp.common.workers.models import GONE_AFTER, DataFolder, Drain, Worker, host_of
@@ -44,7 +45,7 @@ from webapp.common.workers.models import GONE_AFTER, DataFolder, Drain, Worker, 
 
 logger = logging.getLogger(__name__)
 IDENTITY_NAME = "identity"
-Problem = Literal["", "no_identity", "other_identity", "other_key"]
+Problem = Literal["", "no_identity", "other_identity", "other_key"] | objects.Problem
 
 
 def identity_file() -> Path:
@@ -72,6 +73,29 @@ def folder_problem() -> Problem:
     if found == known:
         return "other_key" if key_problem() else ""
     return "no_identity" if found is None else "other_identity"
+
+
+def training_problem() -> Problem:
+    """Why this process must not take a run or a chat: as ``folder_problem``, but with ``TILTYARD_FILES`` a folder that
+    carries no identity is a cache, and the store must be this site's. Asks the store: not in the main process of a
+    worker (``objects``)."""
+    problem = folder_problem()
+    if not objects.enabled() or problem == "other_identity":
+        return problem
+    if key_problem():
+        return "other_key"
+    identity = DataFolder.objects.filter(pk=1).values_list("identity", flat=True).first()
+    return objects.problem(identity, claim=not problem)
+
+
+def _problem_to_show(queues: list[str]) -> Problem:
+    """For the row of a worker: one that only trains and chats may have a cache."""
+    if not (objects.enabled() and set(queues) <= {TRAIN, ENDPOINT}):
+        return folder_problem()
+    problem = folder_problem()
+    if problem == "no_identity":
+        problem = "other_key" if key_problem() else ""
+    return problem or objects.problem_seen()
 
 
 def _read_or_make_identity() -> UUID:
@@ -221,7 +245,7 @@ def beat(name: str, pid: int, queues: list[str], places: int = 1, devices: list[
         "gpu_capability": found.capability if found is not None else "",
         "devices": devices,
         "version": settings.PRODUCT_VERSION,
-        "problem": folder_problem(),
+        "problem": _problem_to_show(queues),
         "beat_at": Now(),
     }
     Worker.objects.update_or_create(name=name[:120], defaults=fields, create_defaults={**fields, "started_at": Now()})

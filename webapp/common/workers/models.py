@@ -16,6 +16,7 @@ class DataFolder(models.Model):
     """One row: the identity that ``<data>/identity`` carries on every machine of this installation."""
 
     identity = models.UUIDField(default=uuid.uuid4, editable=False)
+    path = models.CharField(max_length=500, blank=True, help_text="where it is on the site's own host")
     created_at = models.DateTimeField(auto_now_add=True)
 
     def __str__(self) -> str:

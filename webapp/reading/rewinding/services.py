@@ -20,6 +20,7 @@ from training.rewards.base import verdict_of
 from training.rewards.combining import factor
 from training.rollout.players import scripted_turn
 from training.rollout.rewinding import Past, Taken, write_past
+from webapp.common import objects
 from webapp.common.storage import rewind_file
 from webapp.common.text import clean_json
 from webapp.common.words import outcome_of
@@ -198,7 +199,10 @@ def continuation_create(
     scene = scenes.scene_of(rollout)
     kept = scene.kept(turn)
     config = _continuation_job(rollout, scene, turn, times, temperature)
-    write_past(rewind_file(rollout.run_id, rollout.pk, turn), _past_until(rollout, scene, kept))
+    file = rewind_file(rollout.run_id, rollout.pk, turn)
+    write_past(file, _past_until(rollout, scene, kept))
+    if objects.enabled():
+        objects.publish(file)
     project = rollout.run.project
     stem = f"branch-{rollout.step}.{rollout.group}.{rollout.index}-turn-{turn}"
     with transaction.atomic():

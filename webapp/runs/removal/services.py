@@ -18,7 +18,7 @@ from django.utils.translation import gettext, ngettext
 
 from training.errors import DataError
 from training.words import _, sentence
-from webapp.common import storage, work
+from webapp.common import objects, storage, work
 from webapp.common.secrets.vault import secrets_forget
 from webapp.common.work import Claim
 from webapp.people.teams.audit import audit
@@ -61,6 +61,8 @@ def files_delete(claim: Claim[Removal]) -> None:
             path = Path(settings.DATA_DIR) / relative
             if path.exists():
                 _move_to_trash(trash / f"{number}.{claim.token}", path)
+            if objects.enabled():
+                objects.unpublish(path)
         claim.report({"stage": "files"}, at_once=True)
         shutil.rmtree(trash)
     except OSError as exc:

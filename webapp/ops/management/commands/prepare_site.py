@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from django.conf import settings
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandParser
 from django.db import connection, transaction
 
 from webapp.common.workers.beating import folder_problem
+from webapp.common.workers.models import DataFolder
 from webapp.environments.models import Environment, Kind
 from webapp.people.teams.logins import login_link_create, login_link_path
 from webapp.people.teams.models import DEMO, Membership, Project, Role, Team, User
@@ -25,7 +27,8 @@ def site_prepare(*, demo: bool = False) -> User:
     """Make sure that there is an administrator with a team and a project. Changes nothing that is already there."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(%s)", [FIRST_START_LOCK])
-    folder_problem()  # the first start of an installation writes the identity of its data folder
+    if not folder_problem():  # the first start of an installation writes the identity of its data folder
+        DataFolder.objects.filter(pk=1).update(path=str(settings.DATA_DIR))
     user = User.objects.filter(is_superuser=True, is_active=True).order_by("date_joined").first()
     if user is None:
         user = User(username=ADMIN, is_staff=True, is_superuser=True)

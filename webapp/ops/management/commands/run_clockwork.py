@@ -24,7 +24,7 @@ from webapp.chat import holder
 from webapp.common import work
 from webapp.common.errors import DATABASE_AWAY
 from webapp.common.host import say_alive, say_ready
-from webapp.engine import doctor, history, recovery
+from webapp.engine import courier, doctor, history, recovery
 from webapp.foreign.importing import cut_imports_discard
 from webapp.runs.removal.models import Removal, RemovalState
 from webapp.runs.rollouts.words import index_older
@@ -73,6 +73,7 @@ JOBS = (
     Job("work", work.look, every_s=5),
     Job("chat", holder.look, every_s=5),
     Job("recover", recovery.resume_where_over, every_s=15),
+    Job("files", courier.copy_home, every_s=10, limit_s=24 * 3600.0),
     Job("doctor", doctor.look, every_s=10),
     Job("index", index_older, every_s=60),
     Job("tidy", tidy, every_s=3600),

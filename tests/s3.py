@@ -1,0 +1,37 @@
+"""An S3 server of the tests' own: moto's, as a process on a loopback port, with one bucket."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from webapp.common.host import free_port
+
+BUCKET = "files"
+
+
+@contextmanager
+def s3_server() -> Iterator[str]:
+    """Its address, once it answers; it ends with the block."""
+    port = free_port()
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    url = f"http://127.0.0.1:{port}"
+    try:
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                urllib.request.urlopen(urllib.request.Request(f"{url}/{BUCKET}", method="PUT"), timeout=5).close()
+                break
+            except OSError:
+                assert time.monotonic() < deadline and process.poll() is None, "the S3 server did not start"
+                time.sleep(0.1)
+        yield url
+    finally:
+        process.terminate()
+        process.wait(timeout=10)
