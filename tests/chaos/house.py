@@ -15,7 +15,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Set
+from collections.abc import Sequence, Set
 from pathlib import Path
 
 from django.conf import settings
@@ -39,10 +39,11 @@ ROOT = Path(__file__).resolve().parents[2]
 class House:
     """Everything that runs, by name."""
 
-    def __init__(self, folder: Path, settings_module: str = "tests.chaos.settings") -> None:
+    def __init__(self, folder: Path, settings_module: str = "tests.chaos.settings", host: str = "127.0.0.1") -> None:
+        """``host`` is the address that its services listen on."""
         self.folder, self.settings_module = folder, settings_module
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
-        self.postgres, self.redis, self.port = Postgres(folder), Redis(folder), free_port()
+        self.postgres, self.redis, self.port = Postgres(folder, host), Redis(folder, host), free_port()
         self.numbers = iter(range(1, 10_000))
 
     def open(self, *, workers: bool = True) -> None:
@@ -81,11 +82,12 @@ class House:
             "TILTYARD_DATABASE_POOL": "20",
         }
 
-    def start(self, name: str, *command: str, **over: str) -> subprocess.Popen[bytes]:
-        """Start a child, with some variables of its own; its output goes to a file of its name."""
+    def start(self, name: str, *command: str, within: Sequence[str] = (), **over: str) -> subprocess.Popen[bytes]:
+        """Start a child, with some variables of its own; its output goes to a file of its name. ``within`` is a
+        command that runs it somewhere else."""
         with open(self.folder / f"{name}.log", "ab") as log:
             self.processes[name] = subprocess.Popen(
-                [sys.executable, "-m", *command],
+                [*within, sys.executable, "-m", *command],
                 cwd=ROOT,
                 env=self.env() | over,
                 stdin=subprocess.DEVNULL,
@@ -96,12 +98,12 @@ class House:
             )
         return self.processes[name]
 
-    def worker(self, queue: str, *more: str, name: str = "", **over: str) -> None:
-        """Start a Celery worker for a queue, with some variables of its own."""
+    def worker(self, queue: str, *more: str, name: str = "", within: Sequence[str] = (), **over: str) -> None:
+        """Start a Celery worker for a queue, as ``start`` does."""
         name = name or queue
         quiet = ["--without-gossip", "--without-mingle", "--without-heartbeat", "-l", "INFO"]
         known = ["-Q", "short,long" if queue == "short" else queue, "-c", "1", "-n", f"{name}@chaos"]
-        self.start(name, "celery", "-A", "webapp", "worker", *known, *quiet, *more, **over)
+        self.start(name, "celery", "-A", "webapp", "worker", *known, *quiet, *more, within=within, **over)
 
     def web(self) -> None:
         """Start the web server and wait until it answers."""

@@ -56,7 +56,8 @@ def _bin(name: str) -> str:
 class Postgres:
     """One cluster on one port; ``kill9`` ends it like a power cut, ``start`` recovers it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, host: str = "127.0.0.1") -> None:
+        self.host = host
         # Not below pytest's folder: every pytest that starts closes that to other users, and so to this server's.
         self._home = tempfile.TemporaryDirectory(prefix="tiltyard-chaos-", ignore_cleanup_errors=True)
         home = Path(self._home.name)
@@ -72,18 +73,21 @@ class Postgres:
             capture_output=True,
             **self.as_user,
         )
+        if host != "127.0.0.1":
+            with open(self.data / "pg_hba.conf", "a") as rules:
+                rules.write("host all all 0.0.0.0/0 trust\n")  # whoever reaches the address that it listens on
         self.log = open(folder / "postgres.log", "ab")  # noqa: SIM115 (kept for each start)
         self.process: subprocess.Popen[bytes] | None = None
 
     @property
     def url(self) -> str:
         """Address of the database ``postgres``."""
-        return f"postgresql://postgres@127.0.0.1:{self.port}/postgres"
+        return f"postgresql://postgres@{self.host}:{self.port}/postgres"
 
     def start(self) -> None:
         """Start it and wait until it answers."""
         (self.data / "postmaster.pid").unlink(missing_ok=True)
-        options = ["-p", str(self.port), "-h", "127.0.0.1", "-k", "", "-c", "max_connections=200"]
+        options = ["-p", str(self.port), "-h", self.host, "-k", "", "-c", "max_connections=200"]
         self.process = subprocess.Popen(
             [_bin("postgres"), "-D", str(self.data), *options],
             stdout=subprocess.DEVNULL,
@@ -114,28 +118,28 @@ class Postgres:
 class Redis:
     """A Redis that forgets everything when it dies."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.port = folder, free_port()
+    def __init__(self, folder: Path, host: str = "127.0.0.1") -> None:
+        self.folder, self.port, self.host = folder, free_port(), host
         self.process: subprocess.Popen[bytes] | None = None
 
     @property
     def url(self) -> str:
         """Address of database 0."""
-        return f"redis://127.0.0.1:{self.port}/0"
+        return f"redis://{self.host}:{self.port}/0"
 
     def start(self) -> None:
         """Start it and wait until it answers."""
+        program = "redis-server" if shutil.which("redis-server") else _redis_bin()
+        options = ["--port", str(self.port), "--save", "", "--appendonly", "no", "--bind", self.host]
         self.process = subprocess.Popen(
-            ["redis-server", "--port", str(self.port), "--save", "", "--appendonly", "no", "--bind", "127.0.0.1"]
-            if shutil.which("redis-server")
-            else [_redis_bin(), "--port", str(self.port), "--save", "", "--bind", "127.0.0.1"],
+            [program, *options, "--protected-mode", "no"],
             cwd=self.folder,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
             preexec_fn=die_with_parent,
         )
-        wait_until(lambda: redis.Redis(port=self.port, socket_timeout=1).ping(), 10, what="redis up")
+        wait_until(lambda: redis.Redis(self.host, self.port, socket_timeout=1).ping(), 10, what="redis up")
 
     def kill9(self) -> None:
         """End it at once."""

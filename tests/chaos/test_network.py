@@ -1,0 +1,149 @@
+"""Training hosts behind a network that is cut: hosts are network namespaces, with a link of their own to the site's.
+
+A cut drops packets and closes nothing, as a switch that fails does: neither side hears that the other has gone.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import psutil
+import pytest
+
+from tests.chaos.house import House
+from tests.chaos.services import wait_until
+from tests.chaos.truth import assert_exact
+from webapp.common.storage import attempt_dir
+from webapp.runs.models import Attempt, Run
+from webapp.runs.states import RunState
+
+pytestmark = [pytest.mark.chaos, pytest.mark.slow, pytest.mark.timeout(600)]
+SITE = "192.0.2.1"
+TTL_S = 20
+
+
+def ip(*words: str) -> None:
+    subprocess.run(["ip", *words], check=True, capture_output=True, text=True)
+
+
+class Host(NamedTuple):
+    """A namespace and the end of its link that is on the site's side."""
+
+    name: str
+    link: str
+
+    @property
+    def within(self) -> tuple[str, ...]:
+        """Runs a command there, with processes of its own: another host's are out of reach."""
+        return ("ip", "netns", "exec", self.name, "unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
+
+    def cut(self) -> None:
+        """Nothing passes any more."""
+        ip("link", "set", self.link, "down")
+
+    def join(self) -> None:
+        """Everything passes again."""
+        ip("link", "set", self.link, "up")
+
+
+@pytest.fixture(scope="module")
+def hosts() -> Iterator[list[Host]]:
+    """Two hosts, each with a link to the site's, which has its address wherever it is asked from."""
+    if os.geteuid() != 0 or shutil.which("ip") is None:
+        pytest.skip("Network namespaces need root, and the command ip.")
+    mark = f"t{os.getpid() % 100_000}"
+    made = [Host(f"{mark}h{number}", f"{mark}l{number}") for number in (0, 1)]
+    try:
+        ip("addr", "add", f"{SITE}/32", "dev", "lo")
+    except subprocess.CalledProcessError as exc:
+        pytest.skip(f"This machine's network cannot be changed: {exc.stderr.strip()}")
+    try:
+        for number, host in enumerate(made):
+            near, far = f"198.51.100.{4 * number + 1}", f"198.51.100.{4 * number + 2}"
+            ip("netns", "add", host.name)
+            ip("link", "add", host.link, "type", "veth", "peer", "name", "eth0", "netns", host.name)
+            ip("addr", "add", f"{near}/30", "dev", host.link)
+            ip("link", "set", host.link, "up")
+            ip("-n", host.name, "addr", "add", f"{far}/30", "dev", "eth0")
+            ip("-n", host.name, "link", "set", "eth0", "up")
+            ip("-n", host.name, "link", "set", "lo", "up")
+            ip("-n", host.name, "route", "add", "default", "via", near)
+        yield made
+    finally:
+        for host in made:
+            subprocess.run(["ip", "netns", "del", host.name], check=False, capture_output=True)
+        ip("addr", "del", f"{SITE}/32", "dev", "lo")
+
+
+@pytest.fixture(scope="module")
+def site(
+    hosts: list[Host], tmp_path_factory: pytest.TempPathFactory, django_db_setup: None, django_db_blocker: Any
+) -> Iterator[House]:
+    """The site's host: database, Redis, clock and people's work, and no trainer."""
+    with django_db_blocker.unblock(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr("webapp.engine.history._send_message", lambda row: False)
+        patch.setattr("webapp.runs.nudge.Nudger.put", lambda *_: None)
+        house = House(tmp_path_factory.mktemp("site"), host=SITE)
+        try:
+            house.open(workers=False)
+            house.start("clock", "django", "run_clockwork")
+            house.worker("short")
+            yield house
+        finally:
+            house.close()
+
+
+def trainers_of(run: Run, attempt: int) -> list[int]:
+    """The processes of an attempt's trainer, on whichever host."""
+    config = str(attempt_dir(run.pk, attempt) / "config.yaml")
+    found = psutil.process_iter(["pid", "cmdline"])
+    return [each.info["pid"] for each in found if config in (each.info["cmdline"] or [])]
+
+
+def test_a_cut_that_is_shorter_than_the_lease_costs_nothing(site: House, hosts: list[Host]) -> None:
+    first = hosts[0]
+    site.worker("train", name="first", within=first.within)
+    run = site.launch("sleep-100", 400)
+    site.reaches(run, 20, 60)
+    first.cut()
+    time.sleep(TTL_S / 2)
+    run.refresh_from_db()
+    there = run.step
+    first.join()
+    assert trainers_of(run, 1), "training waits for no database"
+    wait_until(lambda: site.reaches(run, there + 60, 30), 60, what="the steps of the cut")
+    site.ends(run, 120)
+    assert (run.state, run.attempt, run.step) == (RunState.SUCCEEDED, 1, 400), site.tail()
+    assert_exact(run)
+    site.kill9("first")
+
+
+def test_a_host_that_is_cut_off_is_replaced_and_ends_its_trainer(site: House, hosts: list[Host]) -> None:
+    first, second = hosts
+    site.worker("train", name="one", within=first.within)
+    run = site.launch("sleep-100", 900, save_every=20)
+    site.reaches(run, 50, 60)
+    first.cut()
+    site.worker("train", name="two", within=second.within)
+
+    def taken_over() -> bool:
+        run.refresh_from_db()
+        return run.attempt == 2 and bool(trainers_of(run, 2))
+
+    wait_until(taken_over, TTL_S * 3, what=f"another host: {site.tail()}")
+    assert run.lease_worker == "two@chaos"
+    sealed = Attempt.objects.get(run=run, number=1).journal_offset
+    assert trainers_of(run, 1), "the first knows of nothing, for it hears nothing"
+    first.join()
+    wait_until(lambda: not trainers_of(run, 1), 30, what="the end of the trainer that was replaced")
+    site.ends(run, 180)
+    assert (run.state, run.attempt, run.step) == (RunState.SUCCEEDED, 2, 900), site.tail()
+    first_attempt, second_attempt = Attempt.objects.filter(run=run).order_by("number")
+    assert second_attempt.first_step >= 40 and second_attempt.first_step % 20 == 0, "from its newest checkpoint"
+    assert first_attempt.error["code"] == "worker_lost"
+    assert first_attempt.journal_offset == sealed, "what it wrote after that counts for nothing"
