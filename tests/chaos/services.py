@@ -75,7 +75,7 @@ class Postgres:
         )
         if host != "127.0.0.1":
             with open(self.data / "pg_hba.conf", "a") as rules:
-                rules.write("host all all 0.0.0.0/0 trust\n")  # whoever reaches the address that it listens on
+                rules.write("host all all 0.0.0.0/0 trust\n")  # for all that reach its address
         self.log = open(folder / "postgres.log", "ab")  # noqa: SIM115 (kept for each start)
         self.process: subprocess.Popen[bytes] | None = None
 
