@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,9 +15,10 @@ from envs.wire import Message
 from tests.training.helpers import events, job_config, of_type
 from training.data import Row
 from training.errors import EnvironmentProtocolError, PolicyFault, RewardFault, SamplerDied, TiltyardError
-from training.journal import Journal
+from training.journal import ORDERS_NAME, Journal
 from training.rewards.base import Episode, Score
 from training.rollout.collector import Collector
+from training.rollout.orders import Order
 from training.rollout.trajectory import PlayedTurn, Task, Trajectory
 from training.verl_backend.actor import Actor, Lesson
 from training.verl_backend.folder import Plan
@@ -255,3 +257,53 @@ def test_no_policy_fault_is_made_of_it(tmp_path: Path) -> None:
 
     (group,) = play(actor(tmp_path, given_up), 0)
     assert [any(lesson.mask) for lesson in group] == [False, True, True]
+
+
+def write(path: Path, orders: Sequence[Order]) -> None:
+    path.write_text("".join(f"{order.model_dump_json()}\n" for order in orders))
+
+
+def ordered(made: Actor, run_dir: Path, *orders: Order, after: int = 1) -> tuple[list[Any], list[Any]]:
+    """Play group 1 while the supervisor writes orders, after so many rollouts have begun; lessons and what was logged.
+
+    The first rollout waits until it is ended.
+    """
+    endless = asyncio.Event()
+
+    async def slow(task: Task, on_turn: Any, trajectory: Trajectory) -> None:
+        if task.episode_id.endswith("-i0"):
+            await endless.wait()
+        await plain(task, on_turn, trajectory)
+
+    async def run() -> list[Any]:
+        playing = [asyncio.create_task(made.play(1, 1, index)) for index in range(3)]
+        while len(of_type(run_dir, "rollout_finished")) < after:  # noqa: ASYNC110 - the journal is a file
+            await asyncio.sleep(0.01)
+        write(run_dir / ORDERS_NAME, orders)
+        async with asyncio.timeout(20):
+            lessons = await asyncio.gather(*playing)
+            assert made._watching is not None
+            await made._watching
+        return list(lessons)
+
+    player: Any = made._ground.player
+    plain, player.play = player.play, slow
+    try:
+        return asyncio.run(run()), [event.message for event in of_type(run_dir, "log")]
+    finally:
+        made.close()
+
+
+def test_people_end_a_rollout_in_flight_and_hear_where_they_came_too_late(tmp_path: Path) -> None:
+    """The order file is the run's: what another process plays is for that one to answer."""
+    name = "a2-s1-g1-i{}".format
+    orders = [
+        Order(rollout=name(1), act="fail", by="bob"),
+        Order(rollout="a2-s1-g2-i0", act="end", by="bob"),
+        Order(rollout=name(0), act="end", by="rita"),
+    ]
+    made = actor(tmp_path)
+    lessons, said = ordered(made, tmp_path, *orders, after=2)
+    assert lessons[0].facts["reward"] is None and lessons[0].facts["error"]["code"] == "rollout_ended"
+    assert [lesson.facts["reward"] for lesson in lessons[1:]] == [1.0, 2.0]
+    assert said == [f"{name(1)} was to be marked as failed by bob, but it had ended before."]
