@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import shutil
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from tests.training.verl_backend.cpu_job import cpu_job
+from training.algorithms.checkpoints import write_whole
 from training.errors import ModelError
 from training.model_check import check_model_folder
-from training.verl_backend.checkpoints import CHOSEN_HERE, copy_model
+from training.verl_backend.checkpoints import CHOSEN_HERE, copy_model, saved_by_verl, take_saved
 
 
 def test_how_it_was_trained_is_left_out(starter_folder: Path, tmp_path: Path) -> None:
@@ -28,3 +31,29 @@ def test_how_it_was_trained_is_left_out(starter_folder: Path, tmp_path: Path) ->
     assert json.loads((ours / "config.json").read_text()) == config | {"dtype": "float32"}, "as the weights are"
     assert {path.name for path in ours.iterdir()} == {path.name for path in starter_folder.iterdir()}
     assert (ours / "model.safetensors").read_bytes() == (starter_folder / "model.safetensors").read_bytes()
+
+
+def test_shards_of_another_number_of_devices_are_refused(starter_folder: Path, tmp_path: Path) -> None:
+    saved = tmp_path / "saved"
+    shutil.copytree(starter_folder, saved / "actor" / "huggingface")
+    folder = tmp_path / "checkpoint-2"
+    write_whole(folder, 2, partial(take_saved, saved, 2, 4))
+    fits = cpu_job(tmp_path / "run", starter_folder, "", hardware={"devices": 4}).config
+    assert saved_by_verl(folder, fits) == folder / "verl" / "global_step_2"
+    for devices in (2, 8):
+        other = cpu_job(tmp_path / str(devices), starter_folder, "", hardware={"devices": devices}).config
+        with pytest.raises(ModelError, match=f"checkpoint-2 holds the shards of 4 devices, and the run has {devices}"):
+            saved_by_verl(folder, other)
+    shutil.rmtree(folder / "verl")
+    with pytest.raises(ModelError, match="checkpoint-2 was not saved by verl"):
+        saved_by_verl(folder, fits)
+
+
+def test_of_a_checkpoint_only_the_model_is_copied(starter_folder: Path, tmp_path: Path) -> None:
+    saved = tmp_path / "saved"
+    shutil.copytree(starter_folder, saved / "actor" / "huggingface")
+    write_whole(tmp_path / "checkpoint-2", 2, partial(take_saved, saved, 2, 1))
+    (tmp_path / "model").mkdir()
+    copy_model(tmp_path / "checkpoint-2", tmp_path / "model")
+    assert {path.name for path in (tmp_path / "model").iterdir()} == {path.name for path in starter_folder.iterdir()}
+    assert not saved.exists(), "what verl wrote was moved, not copied"

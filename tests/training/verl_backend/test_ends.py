@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import shutil
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +14,8 @@ from websockets.asyncio.server import ServerConnection
 from tests.training.helpers import error, events, of_type, scripted_server
 from tests.training.verl_backend.cpu_job import behave, cpu_job, run_on_cpu
 from tests.training.verl_backend.test_whole_loop import apart, by_trl, outcomes
-from training.algorithms.checkpoints import write_whole
 from training.algorithms.job import Job
-from training.errors import ModelError
 from training.main import EXIT_FAILED, EXIT_PAUSED, EXIT_STOPPED
-from training.model_check import check_model_folder
-from training.verl_backend.checkpoints import saved_by_verl, take_saved
 from training.verl_backend.folder import FOLDER_NAME, JobFolder
 from training.verl_backend.learner import RAY_NOTE
 
@@ -87,35 +81,6 @@ def attempt(job: Job, folder: Path, *earlier: Path) -> int:
     """Run an attempt of the job after some others."""
     number = int(folder.name)
     return run_on_cpu(job, folder, attempt=number, earlier=earlier, resume_from=[folder.parent] if earlier else [])
-
-
-def test_a_run_that_died_after_its_last_checkpoint_needs_no_trainer(starter_folder: Path, tmp_path: Path) -> None:
-    job = cpu_job(tmp_path / "run", starter_folder, "", run={"max_steps": 2}, environment={"name": ""})
-    saved = tmp_path / "saved"
-    shutil.copytree(starter_folder, saved / "actor" / "huggingface")
-    first = tmp_path / "run" / "1"
-    write_whole(first / "checkpoint-2", 2, partial(take_saved, saved, 2, 1))
-    assert attempt(job, tmp_path / "run" / "2", first) == 0
-    last = events(tmp_path / "run" / "2")[-1]
-    assert (last.type, last.status, last.step) == ("run_finished", "succeeded", 2)
-    (model,) = of_type(tmp_path / "run" / "2", "checkpoint")
-    assert (model.path, model.step, model.final) == ("model", 2, True)
-    check_model_folder(tmp_path / "run" / "2" / "model")
-
-
-def test_shards_of_another_number_of_devices_are_refused(starter_folder: Path, tmp_path: Path) -> None:
-    saved = tmp_path / "saved"
-    shutil.copytree(starter_folder, saved / "actor" / "huggingface")
-    folder = tmp_path / "checkpoint-2"
-    write_whole(folder, 2, partial(take_saved, saved, 2, 4))
-    fits = cpu_job(tmp_path / "run", starter_folder, "", hardware={"devices": 4}).config
-    assert saved_by_verl(folder, fits) == folder / "verl" / "global_step_2"
-    other = cpu_job(tmp_path / "other", starter_folder, "", hardware={"devices": 2}).config
-    with pytest.raises(ModelError, match="checkpoint-2 holds the shards of 4 devices, and the run has 2"):
-        saved_by_verl(folder, other)
-    shutil.rmtree(folder / "verl")
-    with pytest.raises(ModelError, match="checkpoint-2 was not saved by verl"):
-        saved_by_verl(folder, fits)
 
 
 def test_steps_without_a_survivor_move_no_weights_and_pause_the_run(

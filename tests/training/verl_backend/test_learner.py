@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +19,14 @@ import pytest
 
 from tests.training.helpers import events, of_type
 from tests.training.verl_backend.cpu_job import cpu_job
+from training.algorithms.checkpoints import write_whole
 from training.algorithms.job import Job
 from training.config import JobConfig
 from training.errors import ConfigError, DiedWithoutWord
 from training.main import EXIT_FAILED, EXIT_PAUSED, EXIT_STOPPED, learner_of, run_job
+from training.model_check import check_model_folder
 from training.verl_backend import learner as module
+from training.verl_backend.checkpoints import take_saved
 from training.verl_backend.folder import FOLDER_NAME
 
 TRAINER = """#!{python}
@@ -191,6 +196,23 @@ def test_its_pipe_closes_when_we_are_killed(
     process.wait()
     child.wait(10)
     assert (folder / "alone").exists()
+
+
+def test_a_run_that_died_after_its_last_checkpoint_needs_no_trainer(
+    starter_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = job_with("sys.exit(1)", tmp_path, starter_folder, monkeypatch, run={"max_steps": 2})
+    saved = tmp_path / "saved"
+    shutil.copytree(starter_folder, saved / "actor" / "huggingface")
+    first = tmp_path / "run" / "1"
+    write_whole(first / "checkpoint-2", 2, partial(take_saved, saved, 2, 1))
+    places = {"earlier": [first], "resume_from": [tmp_path / "run"]}
+    assert run_job(job.config, tmp_path / "run" / "2", attempt=2, progress=False, **places) == 0
+    last = events(tmp_path / "run" / "2")[-1]
+    assert (last.type, last.status, last.step) == ("run_finished", "succeeded", 2)
+    (model,) = of_type(tmp_path / "run" / "2", "checkpoint")
+    assert (model.path, model.step, model.final) == ("model", 2, True)
+    check_model_folder(tmp_path / "run" / "2" / "model")
 
 
 def test_what_a_local_ray_leaves_is_removed_by_its_note_alone(tmp_path: Path) -> None:
