@@ -88,6 +88,7 @@ COMMANDS = (
     "drain",
     "reencrypt_secrets",
     "publish_files",
+    "retention",
     "demo",
     "program",
     "keep_environments",

@@ -26,6 +26,7 @@ from webapp.common.env import (
     files_place,
     private_folder,
     proxy_addresses,
+    retention,
     secret_key,
     sign_on_groups,
     sign_on_issuer,
@@ -255,6 +256,8 @@ FILE_UPLOAD_TEMP_DIR = DATA_DIR / "uploads"
 DATA_UPLOAD_MAX_MEMORY_SIZE = 1024**2
 DATA_UPLOAD_MAX_NUMBER_FIELDS = 500
 DATA_UPLOAD_MAX_NUMBER_FILES = 40  # the dumps of a run; BFCL: questions, answers and eight function documents
+# How long what runs leave is kept where a project has no rule of its own (webapp/retention/); by default without end.
+RETENTION = retention()
 MODELS_DIR = Path(env_str("TILTYARD_MODELS_DIR", str(DATA_DIR / "models")))
 # The one folder below which editors choose data for servers that they start: catalogues, tool documents, queries.
 ENVIRONMENT_DATA_DIR = Path(env_str("TILTYARD_ENVIRONMENT_DATA_DIR", str(DATA_DIR / "environment-data")))

@@ -414,6 +414,15 @@ class Tiltyard(Connection):
         """Delete it and forget its address."""
         return self.call("DELETE", f"/channels/{channel_id}")
 
+    # --- Retention -------------------------------------------------------------------------------------------------
+    def retention(self) -> Json:
+        """The project's rules of retention, and what they free now and within 30 days."""
+        return self.call("GET", self.in_project("retention"))
+
+    def retention_change(self, rules: Mapping[str, Json | None], *, preview: bool = False) -> Json:
+        """Set rules by kind as ``{"days", "gib"}``; ``None`` gives the site's back. ``preview`` only answers."""
+        return self.call("PATCH", self.in_project("retention"), json={"rules": dict(rules), "preview": preview})
+
     # --- Chats and news --------------------------------------------------------------------------------------------
     def chat(self, source: str, *, environment: str = "", **parameters: Any) -> Json:
         """Start a chat with ``model:NAME``, ``run:NAME``, ``checkpoint:ID`` or an id of Hugging Face."""

@@ -15,6 +15,7 @@ from tiltyard_client import (
     evaluations,
     models,
     notifications,
+    retention,
     rollouts,
     runs,
     show,
@@ -37,6 +38,7 @@ app.add_typer(sweeps.app, name="sweep")
 app.add_typer(endpoints.app, name="endpoint")
 app.add_typer(rollouts.vote_app, name="vote")
 app.add_typer(notifications.app, name="notify")
+app.add_typer(retention.app, name="retention")
 app.add_typer(project_app, name="project")
 
 

@@ -138,6 +138,11 @@ ACTS: dict[str, Act] = {
     CHANNELS + OWN_PK + "edit/": Act("channel_changed", CHANNEL),
     CHANNELS + OWN_PK + "resume/": Act("channel_resumed"),
     CHANNELS + OWN_PK + "delete/": Act("channel_deleted"),
+    API + "projects/<slug:slug>/retention": Act("retention_changed", {"rules": {"logs": {"days": 3}}}),
+    PROJECT + "settings/retention/": Act(
+        "retention_changed",
+        {f"{kind}_whose": "own" for kind in ("words", "tokens", "logs", "checkpoints")} | {"logs_days": "3"},
+    ),
     API + "projects/<slug:slug>/doctor": Act("doctor_changed", {"reactions": {"stall": "keep"}}),
     PROJECT + "settings/doctor/": Act("doctor_changed", {"window": "6"}),
     API + "projects/<slug:slug>/channels": Act("channel_added", CHANNEL),

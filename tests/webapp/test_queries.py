@@ -22,7 +22,7 @@ pytestmark = pytest.mark.django_db
 LISTS = (
     "", "runs/", "runs/?sort=-device&tag=best", "runs/?archived=1", "runs/?starred=1&cols=model,spec,device",
     "datasets/", "datasets/new/", "rewards/", "rewards/lab/", "environments/", "models/", "models/new/", "compare/",
-    "runs/new/", "chats/new/", "settings/", "delete/",
+    "runs/new/", "chats/new/", "settings/", "settings/retention/", "delete/",
 )  # fmt: skip
 
 

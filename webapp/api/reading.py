@@ -89,7 +89,9 @@ def rollout_get(request: HttpRequest, rollout_id: UUID) -> Extended:
     """One rollout with its outcome, the row that it played and its first turns; ask `/turns` for those from `after`."""
     rollout = rollout_for(caller(request), rollout_id)
     found = turn_rows(rollout, 0, FIRST_TURNS)
-    return Extended(rollout, task_row=_task_row(rollout), transcript=found.turns, after=found.after)
+    return Extended(
+        rollout, task_row=_task_row(rollout), transcript=found.turns, after=found.after, removed=found.removed
+    )
 
 
 def _task_row(rollout: Rollout) -> TaskRow | None:

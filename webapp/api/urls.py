@@ -24,6 +24,7 @@ from webapp.api.pins import router as pins
 from webapp.api.reading import groups as run_groups
 from webapp.api.reading import router as reading
 from webapp.api.reference import Constant, constant, constant_answer, docs_answer, openapi_schema
+from webapp.api.retention import router as retention
 from webapp.api.rollouts import router as rollouts
 from webapp.api.run_axes import router as run_axes
 from webapp.api.run_batch import router as run_batch
@@ -89,6 +90,7 @@ def _api_patterns() -> list[URLPattern]:
     api.add_router("", operations)
     api.add_router("", notifications)
     api.add_router("", doctor)
+    api.add_router("", retention)
     api.add_router("", workers)
     found = []
     for item in api.urls[0]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import ipaddress
 import os
+import re
 import secrets
 from contextlib import suppress
 from pathlib import Path
@@ -93,6 +94,28 @@ def sign_on_groups() -> list[tuple[str, str, str]]:
                 f"by commas, not {item!r}."
             )
         rules.append((group.strip(), role.strip(), team.strip()))
+    return rules
+
+
+RETAINED = ("words", "tokens", "logs", "checkpoints")
+_LIMIT = re.compile(r"([1-9][0-9]{0,5})(d|GiB)")
+
+
+def retention() -> dict[str, dict[str, int | None]]:
+    """For how many days, and up to how many GiB of a project, each kind of what runs leave is kept.
+
+    ``None`` is no limit; a kind that ``TILTYARD_RETENTION`` does not name has none.
+    """
+    rules: dict[str, dict[str, int | None]] = {kind: {"days": None, "gib": None} for kind in RETAINED}
+    for item in env_list("TILTYARD_RETENTION", []):
+        kind, _equals, limit = (part.strip() for part in item.partition("="))
+        found = _LIMIT.fullmatch(limit)
+        if kind not in RETAINED or found is None:
+            raise ImproperlyConfigured(
+                f"TILTYARD_RETENTION must be limits such as tokens=30d or checkpoints=500GiB of {', '.join(RETAINED)}, "
+                f"separated by commas, not {item!r}."
+            )
+        rules[kind]["days" if found[2] == "d" else "gib"] = int(found[1])
     return rules
 
 

@@ -26,6 +26,7 @@ from webapp.people.teams.models import Project, Role, User
 from webapp.reading.groups import task_row
 from webapp.reading.inspector.causes import cause_and_answer, cause_title
 from webapp.reading.parts import Part, config_for, parts_of, spec_of
+from webapp.reading.turns import removed_words
 from webapp.rewards.scorers import scorers
 from webapp.runs.rollouts.models import Rollout, RolloutStatus, Turn
 from webapp.runs.rollouts.selectors import episode_of
@@ -213,7 +214,7 @@ def _refusal_reason(rollout: Rollout) -> str:
     size = Func(F("messages"), function="pg_column_size", output_field=IntegerField())
     found = Turn.objects.filter(rollout=rollout).aggregate(bytes=Sum(size))["bytes"]
     if found is None:
-        return _("Its transcript is not stored (any more).")
+        return removed_words(rollout) or _("Its transcript is not stored (any more).")
     if rollout.turns > MAX_TURNS or found > MAX_BYTES:
         return _("The transcript is too long to look for the words in it.")
     return ""

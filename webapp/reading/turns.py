@@ -21,6 +21,8 @@ from webapp.common.storage import attempt_dir
 from webapp.common.text import finite
 from webapp.reading.parts import config_for
 from webapp.runs.answers import CONTENT_MAX
+from webapp.runs.removal.models import Kept
+from webapp.runs.removal.selectors import expiry_of, removed_sentence
 from webapp.runs.rollouts.models import Rollout, RolloutStatus, Turn
 
 PAGE_TURNS = 40
@@ -79,13 +81,14 @@ class ShownTurn(NamedTuple):
 
 class TurnPage(NamedTuple):
     """A part of a transcript. ``before`` and ``after`` are where the parts around it begin; ``last`` is the number of
-    the transcript's last turn, ``None`` where none was recorded."""
+    the transcript's last turn, ``None`` where there is none; ``removed`` says when and why a rule removed it."""
 
     turns: list[ShownTurn]
     first: int
     before: int | None
     after: int | None
     last: int | None
+    removed: str = ""
 
 
 def turn_page(rollout: Rollout, first: int = 0, *, whole: bool = False) -> TurnPage:
@@ -93,7 +96,7 @@ def turn_page(rollout: Rollout, first: int = 0, *, whole: bool = False) -> TurnP
     rows = Turn.objects.filter(rollout=rollout)
     last = rows.aggregate(last=Max("number"))["last"]
     if last is None:
-        return TurnPage([], 0, None, None, None)
+        return TurnPage([], 0, None, None, None, removed_words(rollout))
     first = max(0, min(first, last))
     size = 1 if whole else PAGE_TURNS
     found = list(rows.filter(number__gte=first).defer("words").order_by("number")[:size])
@@ -127,6 +130,12 @@ def turn_page(rollout: Rollout, first: int = 0, *, whole: bool = False) -> TurnP
     end = shown[-1].number if shown else last
     before = max(0, first - PAGE_TURNS) if first else None
     return TurnPage(shown, first, before, end + 1 if end < last else None, last)
+
+
+def removed_words(rollout: Rollout, *kinds: Kept) -> str:
+    """When and by which rule the transcript of a rollout, or one of these kinds, was removed; empty where none did."""
+    found = expiry_of(rollout.run, *(kinds or (Kept.WORDS,)))
+    return removed_sentence(found) if found is not None and rollout.seq <= found.seq else ""
 
 
 def _figure_at(figures: list[float | None] | None, place: int) -> float | None:
@@ -198,10 +207,11 @@ def _message_size(message: Message) -> int:
 
 
 class TurnRows(NamedTuple):
-    """Recorded turns in order, and the number of the next one, ``None`` at the end."""
+    """Recorded turns in order, and the number of the next one, ``None`` at the end; ``removed`` as of a page."""
 
     turns: list[Turn]
     after: int | None
+    removed: str = ""
 
 
 def turn_rows(rollout: Rollout, first: int, limit: int) -> TurnRows:
@@ -214,7 +224,7 @@ def turn_rows(rollout: Rollout, first: int, limit: int) -> TurnRows:
             return TurnRows(found, turn.number)
         chars += sum(len(str(message.get("content") or "")) for message in turn.messages)
         found.append(turn)
-    return TurnRows(found, None)
+    return TurnRows(found, None, "" if found or first else removed_words(rollout))
 
 
 # --- Tokens ---------------------------------------------------------------------------------------------------------
@@ -277,6 +287,8 @@ def _missing_reason(rollout: Rollout) -> str:
         return _("The run keeps no values of tokens: run.keep_tokens_mib is 0.")
     if rollout.status == RolloutStatus.RUNNING or rollout.step > rollout.run.step:
         return _("The values are written once the step is trained on.")
+    if removed := removed_words(rollout, Kept.TOKENS, Kept.WORDS):
+        return removed
     return _(
         "The values of this step are not kept: a run keeps those of its newest steps, up to %(size)d MiB "
         "(run.keep_tokens_mib), and of steps that were trained to their end."

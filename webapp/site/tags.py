@@ -17,8 +17,10 @@ from webapp.common.ui import icon
 from webapp.common.words import Failure, failure
 from webapp.people.notifications.selectors import MOST_COUNTED, reader_of_page
 from webapp.people.teams.models import Membership, Project, Role
+from webapp.runs.models import Run
 from webapp.runs.records.columns import star, tag_links
 from webapp.runs.removal.models import Removal, RemovalState
+from webapp.runs.removal.selectors import expiries_of, removed_sentence
 from webapp.runs.rollouts.models import RolloutStatus
 from webapp.site.rail import Link, Shown, rail_of
 from webapp.site.run_pages.flight import Box, Dot
@@ -158,6 +160,12 @@ def failed_deletions(context: Mapping[str, Any]) -> dict[str, Any]:
         for item in rows
     ]
     return {"failed": failed, "back": request.path, "request": request}
+
+
+@register.inclusion_tag("removal/_by_rules.html")
+def removed_by_rules(run: Run) -> dict[str, Any]:
+    """What rules of retention removed from a run: on the pages where it was."""
+    return {"sentences": [removed_sentence(each) for each in expiries_of(run)]}
 
 
 # Template tags that depend on the reader's role.

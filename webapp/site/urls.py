@@ -8,6 +8,7 @@ from django.urls import URLPattern, URLResolver, include, path
 from webapp.engine import doctor_views
 from webapp.foreign import views as foreign_views
 from webapp.reading.urls import run_urlpatterns as reading
+from webapp.retention.views import retention_page
 from webapp.site import home, usage, workers
 from webapp.site.monitoring import views as monitoring
 from webapp.site.palette import views as palette
@@ -66,6 +67,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("p/<slug:slug>/palette/", palette.palette, name="palette"),
     path("p/<slug:slug>/shelves/", home.project_shelves, name="project-shelves"),
     path("p/<slug:slug>/pins/<uuid:pk>/remove/", home.pin_remove, name="pin-remove"),
+    path("p/<slug:slug>/settings/retention/", retention_page, name="retention-page"),
     path("p/<slug:slug>/settings/doctor/", doctor_views.doctor_rules, name="doctor-rules"),
     path("p/<slug:slug>/runs/", include(run_urlpatterns)),
 ]

@@ -33,6 +33,11 @@ def things(project: Project, make_run: Any) -> dict[str, tuple[str, dict[str, An
             {"reactions": {"stall": "keep"}},
             {"reactions": {"stall": "pause"}},
         ),
+        "retention": (
+            f"/api/v1/projects/{project.slug}/retention",
+            {"rules": {"logs": {"days": 3}}},
+            {"rules": {"logs": {"days": 4}}},
+        ),
     }
 
 
@@ -42,7 +47,7 @@ def _patch(client: Client, address: str, body: Any, tag: str | None = None) -> A
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize("name", ["run", "tags", "model", "card", "doctor"])
+@pytest.mark.parametrize("name", ["run", "tags", "model", "card", "doctor", "retention"])
 def test_the_second_of_two_writers_is_refused(
     name: str, things: dict[str, Any], alice: User, client_for: Clients
 ) -> None:
@@ -119,7 +124,7 @@ def test_of_two_at_once_one_is_refused(project: Project, alice: User, client_for
 @pytest.mark.django_db
 def test_the_schema_describes_it(client: Client) -> None:
     paths = client.get("/api/v1/openapi.json").json()["paths"]
-    for path in ("runs/{run_id}", "models/{model_id}", "projects/{slug}/doctor"):
+    for path in ("runs/{run_id}", "models/{model_id}", "projects/{slug}/doctor", "projects/{slug}/retention"):
         names = [
             item["name"].lower() for item in paths[f"/api/v1/{path}"]["patch"]["parameters"] if item["in"] == "header"
         ]

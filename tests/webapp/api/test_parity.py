@@ -76,6 +76,7 @@ SAME: dict[str, str] = {
     PROJECT + "settings/hub-token/": f"POST {IN}hub-token",
     PROJECT + "settings/hub-token/remove/": f"DELETE {IN}hub-token",
     PROJECT + "settings/doctor/": f"PATCH {IN}doctor",
+    PROJECT + "settings/retention/": f"PATCH {IN}retention",
     PROJECT + "settings/channels/": f"POST {IN}channels",
     CHANNEL + "edit/": "PATCH /channels/{channel_id}",
     CHANNEL + "test/": "POST /channels/{channel_id}/test",

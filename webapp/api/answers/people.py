@@ -37,6 +37,43 @@ class HubToken(Answer):
     since: Time | None = Field(description="when it was set; null: there is none")
 
 
+class RetentionKind(Answer):
+    """The rule of one kind of what runs leave, and what it frees."""
+
+    kind: str = Field(description="words, tokens, logs or checkpoints")
+    title: str
+    days: int | None = Field(description="for how many days after the end of its run it is kept; null: no limit")
+    gib: int | None = Field(description="GiB that the project keeps at most; null: no limit")
+    own: bool = Field(description="false: it is the site's rule")
+    bytes: int = Field(description="of all runs that have ended")
+    runs: int
+    kept: int = Field(description="runs of which nothing is removed, because something refers to them")
+    now_bytes: int = Field(description="what the rule frees now")
+    now_runs: int
+    later_bytes: int = Field(description="what it frees within 30 days besides, at the rate of the last 30")
+
+
+class Freed(Answer):
+    """What a rule removed from a run."""
+
+    run: str = Field(validation_alias="run_name")
+    kind: str
+    bytes: int
+    number: int = Field(description="of turns, files or checkpoints")
+    at: Time
+    why: str = Field(description="the limit that was reached")
+
+
+class Retention(Answer):
+    """What a project's rules of retention free."""
+
+    headline: str
+    evidence: list[str] = Field(description="how it was estimated, and what is in no figure")
+    freed: str
+    kinds: list[RetentionKind]
+    lately: list[Freed] = Field(description="the newest removals")
+
+
 class UsedHours(Answer):
     """Hours in which workers had runs of one person in one project on one day."""
 

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from pydantic import AliasPath, BeforeValidator, Field
 
-from webapp.common.answers import Answer, Finite, Id, Numbered, Object, Pair, Time, Translated, Username
+from webapp.common.answers import Answer, Filled, Finite, Id, Numbered, Object, Pair, Time, Translated, Username
 from webapp.runs.answers import Rollout, Turn
 
 
@@ -175,6 +175,7 @@ class RolloutWhole(Rollout):
     expected: str = Field(description="the answer that was wanted, if an imported run gives it; else empty")
     transcript: list[Turn] = Field(description="its first turns")
     after: int | None = Field(description="number of the next turn, for /turns; null at the end")
+    removed: Filled[str] = Field(description="when and by which rule the transcript was removed; null: it was not")
 
 
 class Ordered(Answer):
@@ -193,6 +194,7 @@ class Turns(Answer):
 
     items: list[Turn] = Field(validation_alias="turns")
     after: int | None = Field(description="number of the next turn; null at the end")
+    removed: Filled[str] = Field(description="when and by which rule the transcript was removed; null: it was not")
 
 
 class Difference(Answer):

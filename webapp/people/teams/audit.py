@@ -88,6 +88,23 @@ def audit(
     return entry
 
 
+BY_RULE = UUID(int=0)
+
+
+def audit_rule(action: AuditAction, item: Model, *, project: Project, subject: str) -> AuditEntry:
+    """Note what a rule of the project did to ``item`` while no person acted. No person can have such a name."""
+    return AuditEntry.objects.create(
+        user_id=BY_RULE,
+        username="(rule)",
+        action=action,
+        subject=clean_text(subject)[:200],
+        object_kind=item._meta.label_lower,
+        object_id=str(item.pk),
+        project_id=project.pk,
+        project_name=project.name,
+    )
+
+
 def audit_entries(*, project: str = "", who: str = "") -> QuerySet[AuditEntry]:
     """Rows, newest first: of a project and of a person by name, or all."""
     rows = AuditEntry.objects.all()

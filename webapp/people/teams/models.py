@@ -259,6 +259,8 @@ class AuditAction(models.TextChoices):
     HUB_TOKEN_SET = "hub_token_set", _("project's Hugging Face token set")
     HUB_TOKEN_REMOVED = "hub_token_removed", _("project's Hugging Face token removed")
     DOCTOR_CHANGED = "doctor_changed", _("doctor's rules changed")
+    RETENTION_CHANGED = "retention_changed", _("rules of retention changed")
+    RETENTION_APPLIED = "retention_applied", _("removed by a rule of retention")
     RUN_ADDED = "run_added", _("run created")
     RUN_LAUNCHED = "run_launched", _("run launched")
     RUN_STOPPED = "run_stopped", _("run stopped")

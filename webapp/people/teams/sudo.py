@@ -46,6 +46,7 @@ class Act(models.TextChoices):
     CHANNEL = "channel", gettext_lazy("set a channel's address or secret")
     SHARE = "share", gettext_lazy("share a comparison by a link")
     PUSH = "push", gettext_lazy("push a model's weights to a hub")
+    RETENTION = "retention", gettext_lazy("set rules that remove what old runs left")
     DELETE_PROJECT = "delete_project", gettext_lazy("delete a project")
     DELETE_RUN = "delete_run", gettext_lazy("delete a run")
     DELETE_CHECKPOINT = "delete_checkpoint", gettext_lazy("delete a checkpoint")

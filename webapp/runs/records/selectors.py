@@ -21,6 +21,7 @@ from webapp.runs.metrics.selectors import curves
 from webapp.runs.models import Run, RunEvent, RunStar
 from webapp.runs.numbering import by_number, changed, changed_sql
 from webapp.runs.registry.models import Checkpoint
+from webapp.runs.removal.models import Expiry
 from webapp.runs.rollouts.models import Rollout, RolloutGroup, Turn
 from webapp.runs.states import TERMINAL
 
@@ -148,7 +149,8 @@ def own_run(request: HttpRequest, slug: str, pk: UUID, *, need: Role = Role.VIEW
         rows = rows.defer("examination__memory")  # which has 230 KB after 20,000 steps
         stars = RunStar.objects.filter(run=OuterRef("pk"), user=cast(User, request.user))
         sweep = {"sweep_id": F("sweep_run__sweep"), "sweep_name": F("sweep_run__sweep__name")}
-        return rows.annotate(starred=Exists(stars), **sweep)
+        expired = Exists(Expiry.objects.filter(run=OuterRef("pk")))
+        return rows.annotate(starred=Exists(stars), expired=expired, **sweep)
 
     return own(request, slug, Run, pk, need=need, within=within)
 

@@ -26,7 +26,8 @@ from webapp.people.teams.models import AuditAction, Project
 from webapp.people.teams.tokens import machines_end_in
 from webapp.runs.models import Run
 from webapp.runs.registry.models import Checkpoint, RegisteredModel
-from webapp.runs.removal.models import Removal, RemovalState
+from webapp.runs.removal.models import Expiry, Kept, Removal, RemovalState
+from webapp.runs.rollouts.models import Rollout, Turn
 from webapp.runs.states import LEASED, TERMINAL, RunState
 
 
@@ -107,6 +108,9 @@ def removal_failed(_removal: Removal, error: Any) -> dict[str, Any]:
 #    part may be done twice, so after a worker was killed another one continues.
 
 BATCH = 1000
+ROLLOUTS = 100
+EXPIRY = "removal.expiry"
+"""The kind of a deletion by a rule of retention; its object is the ``Expiry``."""
 DELETE = "DELETE FROM {table} WHERE ctid = ANY(ARRAY(SELECT ctid FROM {table} WHERE {column} = %s LIMIT %s))"
 SHOWN = 3
 BUSY = LEASED | {RunState.QUEUED}
@@ -270,6 +274,8 @@ def removal_run(claim: Claim[Removal]) -> None:
         _delete_run(claim, str(removal.object_id))
     elif removal.kind == "teams.project":
         _delete_project(claim, str(removal.object_id))
+    elif removal.kind == EXPIRY:
+        _delete_turns(claim)
     files_delete(claim)
     claim.finish(state=RemovalState.DONE)
 
@@ -296,6 +302,22 @@ def _delete_run(claim: Claim[Removal], pk: str) -> None:
         while _delete_batch(relation.related_model, relation.field, pk):
             claim.report({"stage": "rows"})
     Run.all_objects.filter(pk=pk).delete()
+
+
+def _delete_turns(claim: Claim[Removal]) -> None:
+    """Delete the turns that a rule removes, each rollout's at once: a transcript is whole or gone.
+
+    What a run records after it was resumed stays.
+    """
+    expiry = Expiry.objects.filter(removal=claim.item, kind=Kept.WORDS).first()
+    if expiry is None or expiry.run_id is None:  # of another kind, or the run was deleted meanwhile
+        return
+    rollouts = Rollout.objects.filter(run=expiry.run_id).order_by()
+    for step in sorted(rollouts.values_list("step", flat=True).distinct()):
+        ids = list(rollouts.filter(step=step).values_list("pk", flat=True))
+        for start in range(0, len(ids), ROLLOUTS):
+            Turn.objects.filter(rollout__in=ids[start : start + ROLLOUTS], seq__lte=expiry.seq).delete()
+            claim.report({"stage": "rows"})
 
 
 def _delete_batch(model: Any, field: Any, pk: str) -> int:

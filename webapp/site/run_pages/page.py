@@ -38,6 +38,8 @@ from webapp.runs import answers
 from webapp.runs.config import Changed, all_components, component_titles, config_of, differences, of_step, stack_weights
 from webapp.runs.metrics.selectors import metric_names, newest_values
 from webapp.runs.models import Run, RunEvent
+from webapp.runs.removal.models import Kept
+from webapp.runs.removal.selectors import expiry_of, removed_sentence
 from webapp.runs.reports import COURSE_KINDS, event_words
 from webapp.runs.states import TERMINAL, RunState, sources_of
 from webapp.site.run_pages.flight import environment_of, paint
@@ -256,6 +258,8 @@ def _next_act(going_on: GoingOn) -> str:
         return disk_text()
     if run.error and run.error.get("code") == "storage_failed" and run.state == RunState.PAUSED:
         return fault_text()
+    if not going_on.can_resume and (removed := expiry_of(run, Kept.CHECKPOINTS)) is not None:
+        return _("%(removed)s It cannot be resumed: clone it to start again.") % {"removed": removed_sentence(removed)}
     if not going_on.can_resume:
         return _("No checkpoint was saved before it ended, so it cannot be resumed: clone it to start again.")
     found = going_on.newest

@@ -26,6 +26,7 @@ from webapp.common.errors import DATABASE_AWAY
 from webapp.common.host import say_alive, say_ready
 from webapp.engine import courier, doctor, history, recovery
 from webapp.foreign.importing import cut_imports_discard
+from webapp.retention import services as retention
 from webapp.runs.removal.models import Removal, RemovalState
 from webapp.runs.rollouts.words import index_older
 
@@ -76,6 +77,7 @@ JOBS = (
     Job("files", courier.copy_home, every_s=10, limit_s=24 * 3600.0),
     Job("doctor", doctor.look, every_s=10),
     Job("index", index_older, every_s=60),
+    Job("retention", retention.look, every_s=300),
     Job("tidy", tidy, every_s=3600),
 )
 

@@ -1,0 +1,1 @@
+"""Rules that remove what old runs left: transcripts, values of tokens, logs, checkpoints."""
