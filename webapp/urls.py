@@ -7,7 +7,7 @@ from django.urls import include, path
 from webapp.evaluation.sharing.urls import public_urlpatterns
 from webapp.launch.urls import reward_urlpatterns
 from webapp.reading.inspector.urls import run_urlpatterns
-from webapp.runs.removal.views import removal_again
+from webapp.runs.removal import views as removals
 
 handler500 = "webapp.common.errors.server_error"
 urlpatterns = [
@@ -33,5 +33,8 @@ urlpatterns = [
     path("p/<slug:slug>/chats/", include("webapp.chat.urls")),
     path("p/<slug:slug>/", include("webapp.runs.urls")),
     path("p/<slug:slug>/models/", include("webapp.results.urls")),
-    path("deletions/<uuid:pk>/retry/", removal_again, name="removal-retry"),
+    path("deletions/<uuid:pk>/retry/", removals.removal_again, name="removal-retry"),
+    path("teams/<uuid:pk>/delete/", removals.team_delete, name="team-delete"),
+    path("account/delete/", removals.account_delete, name="account-delete"),
+    path("site/people/<uuid:pk>/delete/", removals.person_delete_page, name="person-delete"),
 ]

@@ -414,6 +414,23 @@ class Tiltyard(Connection):
         """Delete it and forget its address."""
         return self.call("DELETE", f"/channels/{channel_id}")
 
+    # --- Teams and people ------------------------------------------------------------------------------------------
+    def teams(self) -> list[Json]:
+        """The teams that you are in."""
+        return list(self.call("GET", "/teams")["items"])
+
+    def team_delete(self, team_id: str) -> Json:
+        """Delete a team with all its projects; as its owner."""
+        return self.call("DELETE", f"/teams/{team_id}")
+
+    def people(self, *, q: str = "") -> list[Json]:
+        """Everyone who can log in or could, or those with ``q`` in their name; as an administrator."""
+        return self.pages("/people", q=q)
+
+    def person_delete(self, person_id: str) -> Json:
+        """Delete another person's account; what they made stays. As an administrator."""
+        return self.call("DELETE", f"/people/{person_id}")
+
     # --- Retention -------------------------------------------------------------------------------------------------
     def retention(self) -> Json:
         """The project's rules of retention, and what they free now and within 30 days."""

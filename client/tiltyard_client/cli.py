@@ -21,6 +21,7 @@ from tiltyard_client import (
     show,
     suites,
     sweeps,
+    teams,
     words,
 )
 from tiltyard_client.api import LoginNeeded, Refused, Tiltyard, Unreachable
@@ -39,6 +40,8 @@ app.add_typer(endpoints.app, name="endpoint")
 app.add_typer(rollouts.vote_app, name="vote")
 app.add_typer(notifications.app, name="notify")
 app.add_typer(retention.app, name="retention")
+app.add_typer(teams.app, name="team")
+app.add_typer(teams.person_app, name="person")
 app.add_typer(project_app, name="project")
 
 

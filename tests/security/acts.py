@@ -21,6 +21,9 @@ UNAUDITED = {
     "password/mail/": "asks for the password first; tests/security/test_logins.py looks at its row",
     "site/people/<uuid:pk>/link/": "an administrator's; tests/security/test_logins.py looks at its row",
     "site/people/<uuid:pk>/active/": "an administrator's; tests/security/test_logins.py looks at its row",
+    "site/people/<uuid:pk>/delete/": "an administrator's; tests/webapp/people/teams/test_departing.py looks at its row",
+    API + "people/<uuidstr:person_id>": "as site/people/<uuid:pk>/delete/",
+    "account/delete/": "refused to alice, the only owner; tests/webapp/people/teams/test_departing.py looks at its row",
     "site/tokens/<uuid:pk>/revoke/": "an administrator's; tests/webapp/people/teams/test_token_ends.py has its row",
     "workers/drain/": "an administrator's; tests/webapp/common/workers/test_draining.py looks at its row",
     API + "workers/drain": "as workers/drain/",
@@ -244,6 +247,7 @@ ACTS: dict[str, Act] = {
     PROJECT + "sweeps/" + OWN_PK + "delete/runs/": Act("sweep_deleted", {"name": "rates"}),
     RUNS + "delete/": Act("run_deleted", lambda of: {"name": "run-1"}),
     PROJECT + "delete/": Act("project_deleted", {"name": "Joust"}),
+    "teams/<uuid:pk>/delete/": Act("team_deleted", lambda of: {"name": of["project"].team.name}),
     API + "projects/<slug:slug>/runs": Act(
         "run_launched", lambda of: {"name": "r", "config": of["config"].model_dump(mode="json")}
     ),
@@ -354,6 +358,7 @@ DELETES = {
     API + "branches/<uuidstr:branch_id>": "branch_deleted",
     API + "environments/<uuidstr:environment_id>": "environment_deleted",
     API + "projects/<slug:slug>": "project_deleted",
+    API + "teams/<uuidstr:team_id>": "team_deleted",
     API + "endpoints/<uuidstr:endpoint_id>": "endpoint_deleted",
 }
 JSON = {PROJECT + "rewards/lab/save/"}

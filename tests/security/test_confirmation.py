@@ -47,6 +47,8 @@ ROWS: dict[Act, set[str]] = {
     Act.SHARE: {"comparison_shared"},
     Act.PUSH: {"model_pushed"},
     Act.RETENTION: {"retention_changed"},
+    Act.DELETE_PERSON: {"person_deleted"},
+    Act.DELETE_TEAM: {"team_deleted"},
     Act.DELETE_PROJECT: {"project_deleted"},
     Act.DELETE_RUN: {"run_deleted"},
     Act.DELETE_CHECKPOINT: {"checkpoint_deleted"},
@@ -78,7 +80,7 @@ MORE: list[tuple[str, str, dict[str, Any]]] = [
 def test_the_list_of_security_md_is_the_list_of_the_code() -> None:
     listed = SECURITY.read_text().split("<!-- the acts of webapp/people/teams/sudo.py -->\n")[1].split("\n\n")[0]
     assert listed.splitlines() == [f"- {act.label}" for act in Act]
-    assert set(ROWS) == set(Act) and len(SENT) == 27 and len(DELETED) == 5
+    assert set(ROWS) == set(Act) and len(SENT) == 28 and len(DELETED) == 6
 
 
 def _refused(answer: Any, is_api: bool) -> None:

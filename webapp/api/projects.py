@@ -13,14 +13,14 @@ from pydantic import Field
 
 from webapp.api.answers import people as people_answers
 from webapp.api.base import caller
-from webapp.api.listing import LongNamed, page_of
+from webapp.api.listing import LongNamed, Searched, page_of
 from webapp.api.runs import router
 from webapp.api.schemas import Body
 from webapp.common.answers import Deleted, Gone, Items, Page
 from webapp.common.pages import clean_name
-from webapp.people.teams.access import may_start_projects, project_for
-from webapp.people.teams.models import Project, Role, Team, TokenEnd, User
-from webapp.people.teams.selectors import member_rows, teams_owned
+from webapp.people.teams.access import administrator, may_start_projects, project_for
+from webapp.people.teams.models import Membership, Project, Role, Team, TokenEnd, User
+from webapp.people.teams.selectors import member_rows, people, teams_owned
 from webapp.people.teams.services import hub_token_remove, hub_token_set, hub_token_since, project_create
 from webapp.people.teams.sudo import Act, ask
 from webapp.people.teams.tokens import token_revoke, tokens_reaching
@@ -58,6 +58,20 @@ def _team_for(user: User, name: str) -> Team:
         names = ", ".join(team.name for team in teams[:20])
         raise ValidationError({"team": _("Name one of your teams: %(names)s.") % {"names": names}})
     return found[0]
+
+
+@router.get("/teams", tags=["projects"], response=Items[people_answers.Team])
+def teams_list(request: HttpRequest) -> dict[str, Any]:
+    """The teams that you are in, by name."""
+    rows = Membership.objects.filter(user=caller(request), team__removed_at=None)
+    return {"items": rows.select_related("team").order_by("team__name", "pk")}
+
+
+@router.get("/people", tags=["people"], response=Page[people_answers.Person])
+def people_list(request: HttpRequest, asked: Query[Searched]) -> dict[str, Any]:
+    """Everyone who can log in or could, by name; `q` is looked for in it (administrators)."""
+    administrator(request)
+    return page_of(request, people(), asked, text=("username",), at="date_joined")
 
 
 @router.get("/projects/{slug:slug}/members", tags=["projects"], response=Items[people_answers.Member])

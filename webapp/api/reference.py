@@ -30,6 +30,7 @@ METHODS = ("get", "post", "patch", "put", "delete")
 SUBJECTS = (
     "me",
     "projects",
+    "people",
     "machine accounts",
     "runs",
     "rollouts",

@@ -8,8 +8,10 @@ from __future__ import annotations
 from typing import TypeVar
 from uuid import UUID
 
+from django.core.exceptions import PermissionDenied
 from django.db.models import Model
-from django.http import HttpRequest
+from django.http import Http404, HttpRequest
+from django.utils.translation import gettext as _
 
 from webapp.api.base import caller
 from webapp.api.model_pages import router as models
@@ -18,8 +20,10 @@ from webapp.api.runs import router as runs
 from webapp.common.answers import Deleted
 from webapp.datasets.models import Dataset
 from webapp.datasets.services import dataset_delete
-from webapp.people.teams.access import object_for, project_for
+from webapp.people.teams.access import administrator, may_start_projects, object_for, project_for, team_for
+from webapp.people.teams.departing import person_delete
 from webapp.people.teams.models import Role
+from webapp.people.teams.selectors import person
 from webapp.people.teams.sudo import Act, ask
 from webapp.runs.models import Run
 from webapp.runs.registry.models import Checkpoint, RegisteredModel
@@ -78,3 +82,30 @@ def project_remove(request: HttpRequest, slug: str) -> dict[str, str]:
     ask(request, Act.DELETE_PROJECT)
     remove(project)
     return {"deleted": slug}
+
+
+@runs.delete("/teams/{uuid:team_id}", tags=["projects"], response=Deleted)
+def team_remove(request: HttpRequest, team_id: UUID) -> dict[str, str]:
+    """Delete a team with all its projects. Owners only; 409 while one of its runs is at work."""
+    team = team_for(caller(request), team_id, need=Role.OWNER)
+    ask(request, Act.DELETE_TEAM)
+    remove(team)
+    return {"deleted": team.name}
+
+
+@runs.delete("/people/{uuid:person_id}", tags=["people"], response=Deleted)
+def person_remove(request: HttpRequest, person_id: UUID) -> dict[str, str]:
+    """Delete another person's account; what they made stays (administrators; a token must be one of an owner that is
+    limited to no project). 409 while a team would have no owner."""
+    by = administrator(request)
+    if not may_start_projects(by):
+        raise PermissionDenied(_("This token may not do that."))
+    user = person(person_id)
+    if user is None:
+        raise Http404
+    if user.pk == by.pk:
+        raise PermissionDenied(_("You delete your own account in a browser."))
+    ask(request, Act.DELETE_PERSON)
+    name = user.username
+    person_delete(user=user, by=by)
+    return {"deleted": name}

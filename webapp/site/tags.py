@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from django import template
+from django.db.models import Q
 from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
@@ -21,6 +22,7 @@ from webapp.runs.models import Run
 from webapp.runs.records.columns import star, tag_links
 from webapp.runs.removal.models import Removal, RemovalState
 from webapp.runs.removal.selectors import expiries_of, removed_sentence
+from webapp.runs.removal.services import TEAM
 from webapp.runs.rollouts.models import RolloutStatus
 from webapp.site.rail import Link, Shown, rail_of
 from webapp.site.run_pages.flight import Box, Dot
@@ -137,6 +139,13 @@ def run_tags(context: dict[str, Any]) -> SafeString:
 SHOWN = 5
 
 
+class Leaving(NamedTuple):
+    """A team that is being deleted, and how many of its projects are still there."""
+
+    name: str
+    left: int
+
+
 class Failed(NamedTuple):
     """One deletion, why it failed, and whether the reader may try it again."""
 
@@ -147,19 +156,27 @@ class Failed(NamedTuple):
 
 @register.inclusion_tag("removal/_failed.html", takes_context=True)
 def failed_deletions(context: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of the page's project's team; without a project, those of all the reader's teams."""
+    """Those of the page's project's team; without a project, those of all the reader's teams, and the teams that are
+    being deleted."""
     request = context["request"]
     if (project := context.get("project")) is not None:
         roles = {project.team_id: project.role}
     else:
         memberships = Membership.objects.filter(user_id=request.user.pk)
         roles = {found.team_id: found.role for found in memberships}
-    rows = Removal.objects.filter(team_id__in=list(roles), state=RemovalState.FAILED)[:SHOWN] if roles else []
+    shown = Q(state=RemovalState.FAILED) | Q(state=RemovalState.WAITING, kind=TEAM)
+    rows = list(Removal.objects.filter(shown, team_id__in=list(roles))[:SHOWN]) if roles else []
+    leaving = [
+        Leaving(item.name, Project.all_objects.filter(team=item.team_id).count())
+        for item in rows
+        if item.state == RemovalState.WAITING
+    ]
     failed = [
         Failed(item, failure(item.error), item.team_id is not None and roles[item.team_id] == Role.OWNER)
         for item in rows
+        if item.state == RemovalState.FAILED
     ]
-    return {"failed": failed, "back": request.path, "request": request}
+    return {"failed": failed, "leaving": leaving, "back": request.path, "request": request}
 
 
 @register.inclusion_tag("removal/_by_rules.html")

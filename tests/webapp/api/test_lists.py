@@ -32,6 +32,7 @@ NAMES = DATES | {"q", "name"}
 # What chooses among the rows of each list that is paged by a cursor.
 LISTS: dict[str, set[str]] = {
     "/projects": NAMES,
+    "/people": DATES | {"q"},
     "/notifications": DATES | {"project", "unread"},
     IN + "/runs": NAMES | {"state", "kind", "owner", "tag", "spec", "sweep", "starred", "archived", "sort"},
     **{
@@ -63,6 +64,7 @@ LISTS: dict[str, set[str]] = {
 # Lists without a cursor, and why they need none.
 WHOLE = {
     IN + "/members": "the people of one team, each once",
+    "/teams": "the teams of one person",
     IN + "/channels": "a project has twenty at most",
     IN + "/pins": "a project's page has twelve at most",
     IN + "/compare": "the evaluations that were asked for, computed",

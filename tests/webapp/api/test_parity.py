@@ -17,6 +17,7 @@ ALONE = {
     "password/": "a token must not change the password that it was made with",
     "password/forgotten/": "for people who cannot sign in",
     "password/mail/": "asks for the password, as password/",
+    "account/delete/": "ends the account that the token belongs to: a person does that in a browser",
     "confirm/": "asks for the password again",
     "tokens/": "a token that makes tokens would outlive its own end; asks for the password",
     "tokens/<uuid:pk>/revoke/": "belongs to the page that makes them",
@@ -160,6 +161,8 @@ SAME: dict[str, str] = {
     MODEL + "delete/": "DELETE /models/{model_id}",
     **{MODEL + f"{part}/": "PATCH /models/{model_id}" for part in ("mark", "about", "card")},
     PROJECT + "models/checkpoints/" + OWN_PK + "delete/": "DELETE /checkpoints/{checkpoint_id}",
+    "teams/" + OWN_PK + "delete/": "DELETE /teams/{team_id}",
+    "site/people/" + OWN_PK + "delete/": "DELETE /people/{person_id}",
 }
 # One notification is its person's; over the API only one's own can be named. A sweep's operation asks for more where
 # its runs are deleted too: tests/webapp/evaluation/sweeps/test_removal.py.

@@ -24,6 +24,24 @@ class ProjectWithRole(Project):
     role: str = Field(description="viewer, editor or owner; with a token at most the token's")
 
 
+class Team(Answer):
+    """A team that you are in."""
+
+    id: UUID = Field(validation_alias=AliasPath("team", "id"))
+    name: str = Field(validation_alias=AliasPath("team", "name"))
+    role: str = Field(description="viewer, editor or owner")
+
+
+class Person(Answer):
+    """Someone who can log in, or could before they were deactivated."""
+
+    id: UUID
+    username: str
+    is_active: bool
+    is_superuser: bool = Field(description="whether they administrate this installation")
+    last_login: Time | None
+
+
 class Member(Answer):
     """A member of the project's team."""
 

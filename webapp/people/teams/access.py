@@ -16,7 +16,7 @@ from django.db.models import Model, OuterRef, QuerySet, Subquery
 from django.http import Http404, HttpRequest
 from django.utils.translation import gettext as _
 
-from webapp.people.teams.models import ApiToken, Membership, Project, Role, TokenScope, User
+from webapp.people.teams.models import ApiToken, Membership, Project, Role, Team, TokenScope, User
 
 M = TypeVar("M", bound=Model)
 RANK = {Role.VIEWER: 1, Role.EDITOR: 2, Role.OWNER: 3}
@@ -143,6 +143,19 @@ def own(
     project = project_for(request.user, slug, need=need)
     rows = model._default_manager.filter(project=project) if within is None else within(project)
     return project, object_for(request.user, model, pk, need=need, within=rows, project=project)
+
+
+def team_for(user: User | AnonymousUser, pk: UUID, *, need: Role) -> Team:
+    """The team with this id, if the person's role in it is at least ``need``; a token must be limited to no project."""
+    if not user.is_authenticated:
+        raise Http404
+    found = Membership.objects.filter(team=pk, user_id=user.pk, team__removed_at=None).select_related("team").first()
+    token = token_of(user)
+    if found is None or not user.is_active or (token is not None and token.project_id is not None):
+        raise Http404
+    role = Role(found.role) if token is None else min(Role(found.role), Role(token.role), key=lambda role: RANK[role])
+    _require_role(role, need)
+    return found.team
 
 
 def object_of_team(user: User | AnonymousUser, model: type[M], pk: UUID, *, need: Role) -> M:

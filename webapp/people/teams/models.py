@@ -12,9 +12,13 @@ from webapp.common.ids import Present, UuidModel, name_validator
 
 
 class User(AbstractUser, UuidModel):
-    """A person who logs in, or a machine account, which cannot log in (``webapp.people.teams.tokens``)."""
+    """A person who logs in, or a machine account, which cannot log in (``webapp.people.teams.tokens``).
+
+    The row of a deleted person stays, without anything that names them (``webapp.people.teams.departing``).
+    """
 
     is_machine = models.BooleanField(default=False, db_default=False, editable=False)
+    deleted_at = models.DateTimeField(null=True, editable=False)
 
     class Meta(AbstractUser.Meta):
         constraints = [
@@ -42,6 +46,10 @@ class Team(UuidModel):
     name = models.CharField(_("name"), max_length=80, validators=[name_validator])
     members = models.ManyToManyField(settings.AUTH_USER_MODEL, through="Membership", related_name="teams")
     created_at = models.DateTimeField(auto_now_add=True)
+    removed_at = models.DateTimeField(null=True, editable=False)
+
+    objects = Present()
+    all_objects = models.Manager()
 
     def __str__(self) -> str:
         return self.name
@@ -254,6 +262,8 @@ class AuditAction(models.TextChoices):
     MAIL_SET = "mail_set", _("mail address changed")
     DEACTIVATED = "deactivated", _("person deactivated")
     REACTIVATED = "reactivated", _("person reactivated")
+    PERSON_DELETED = "person_deleted", _("person deleted")
+    TEAM_DELETED = "team_deleted", _("team deleted")
     PROJECT_ADDED = "project_added", _("project created")
     PROJECT_DELETED = "project_deleted", _("project deleted")
     HUB_TOKEN_SET = "hub_token_set", _("project's Hugging Face token set")

@@ -45,8 +45,8 @@ def member_rows(project: Project, reader: User) -> list[MemberRow]:
 
 
 def people() -> QuerySet[User]:
-    """Everybody who can log in or could, by name."""
-    return User.objects.filter(is_machine=False).order_by("username")
+    """Everyone who can log in or could, by name; not those who were deleted."""
+    return User.objects.filter(is_machine=False, deleted_at=None).order_by("username")
 
 
 def person(pk: UUID) -> User | None:

@@ -59,6 +59,10 @@ def member_add(*, team: Team, username: str, role: str, by: User) -> NewMember:
                 raise ValidationError({"username": _("That name has just been taken; try again.")}) from exc
         if user.is_machine:
             raise ValidationError({"username": _("%(name)s is a machine account.") % {"name": user.username}})
+        if user.deleted_at is not None:
+            raise ValidationError(
+                {"username": _("%(name)s was deleted; choose another name.") % {"name": user.username}}
+            )
         membership, made = Membership.objects.get_or_create(team=team, user=user, defaults={"role": role})
         if not made:
             raise ValidationError({"username": _("%(name)s is already in this team.") % {"name": user.username}})
@@ -112,7 +116,7 @@ def manages(*, by: User, user: User) -> bool:
     A link logs in as that person, so it must open nothing that ``by`` could not open: an administrator manages all but
     administrators; an owner only people who are not administrators and whose teams the owner owns.
     """
-    if user.pk == by.pk or user.is_machine or user.is_staff or user.is_superuser:
+    if user.pk == by.pk or user.is_machine or user.is_staff or user.is_superuser or user.deleted_at is not None:
         return False
     if by.is_superuser:
         return True
@@ -162,6 +166,8 @@ def project_create(*, team: Team, name: str, by: User) -> Project:
             continue
         try:
             with transaction.atomic():
+                if not Team.objects.select_for_update(no_key=True).filter(pk=team.pk).exists():  # deleted meanwhile
+                    raise ValidationError({"team": _("This team was deleted.")})
                 project = Project.objects.create(team=team, name=name, slug=slug)
                 audit(AuditAction.PROJECT_ADDED, project, by=by)
         except IntegrityError:

@@ -290,7 +290,7 @@ def machine_token_rotate(*, machine: Machine, token: ApiToken, by: User, project
         return machine_token(machine=machine, name=token.name, days=days, by=by, project=project)
 
 
-def machine_end(*, machine: Machine, by: User | None, project: Project) -> None:
+def machine_end(*, machine: Machine, by: User | None, project: Project | None) -> None:
     """End it for good, with its tokens. What it made stays, and its name is not given away again."""
     with transaction.atomic():
         user = _lock_user(machine)

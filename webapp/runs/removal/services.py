@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -22,8 +22,8 @@ from webapp.common import objects, storage, work
 from webapp.common.secrets.vault import secrets_forget
 from webapp.common.work import Claim
 from webapp.people.teams.audit import audit
-from webapp.people.teams.models import AuditAction, Project
-from webapp.people.teams.tokens import machines_end_in
+from webapp.people.teams.models import AuditAction, Machine, Project, Team
+from webapp.people.teams.tokens import machine_end, machines_end_in
 from webapp.runs.models import Run
 from webapp.runs.registry.models import Checkpoint, RegisteredModel
 from webapp.runs.removal.models import Expiry, Kept, Removal, RemovalState
@@ -32,16 +32,23 @@ from webapp.runs.states import LEASED, TERMINAL, RunState
 
 
 def removal_add(
-    name: str, paths: Iterable[Path], project: Project, *, kind: str = "", object_id: UUID | None = None
+    name: str, paths: Iterable[Path], owner: Project | Team, *, kind: str = "", object_id: UUID | None = None
 ) -> Removal:
-    """Have a worker delete folders, and the row they belong to. Part of the caller's transaction."""
+    """Have a worker delete folders, and the row they belong to. Part of the caller's transaction.
+
+    People of the team, or of the project's, see if it fails.
+    """
     root = Path(settings.DATA_DIR)
     relative = [path.relative_to(root).as_posix() for path in paths]
     removal = Removal.objects.create(
-        name=name[:200], paths=relative, kind=kind, object_id=object_id, team_id=project.team_id
+        name=name[:200], paths=relative, kind=kind, object_id=object_id, team_id=_team_id(owner)
     )
     work.enqueue(removal)
     return removal
+
+
+def _team_id(owner: Project | Team) -> UUID:
+    return owner.pk if isinstance(owner, Team) else owner.team_id
 
 
 def removal_retry(removal: Removal) -> bool:
@@ -99,13 +106,15 @@ def removal_failed(_removal: Removal, error: Any) -> dict[str, Any]:
     return {"state": RemovalState.FAILED, "error": error.info.model_dump(mode="json")}
 
 
-# Deleting runs, checkpoints and projects.
+# Deleting runs, checkpoints, projects and teams.
 #
 # 1. What else uses the thing is listed and blocks the deletion (``used_by``); so does work that has not ended.
 # 2. In one transaction it is hidden (``removed_at``; its name is free again), written into the audit, and a ``Removal``
 #    is left for a worker. From here on no page shows it.
 # 3. The worker deletes the rows that depend on it in batches, then the row, then the files by way of the trash. Each
 #    part may be done twice, so after a worker was killed another one continues.
+#
+# Of a team the members stay until all else is gone: its owners see how far it is, and can try again if it fails.
 
 BATCH = 1000
 ROLLOUTS = 100
@@ -114,31 +123,36 @@ EXPIRY = "removal.expiry"
 DELETE = "DELETE FROM {table} WHERE ctid = ANY(ARRAY(SELECT ctid FROM {table} WHERE {column} = %s LIMIT %s))"
 SHOWN = 3
 BUSY = LEASED | {RunState.QUEUED}
+TEAM = "teams.team"
+Item = Run | Checkpoint | Project | Team
 
 
 class Forecast(NamedTuple):
-    """The effects of a deletion: sentences on everything deleted with it, the bytes (``None``: not counted), and
-    the objects that block it."""
+    """The effects of a deletion: sentences on everything deleted with it, the bytes (``None``: not counted), the
+    objects that block it, and sentences on what stays. A person has no bytes (``weighs``)."""
 
     name: str
     bytes: int | None
     goes: list[str]
     against: list[str]
+    stays: Sequence[str] = ()
+    weighs: bool = True
 
 
-def forecast(item: Run | Checkpoint | Project, *, weigh: bool = True) -> Forecast:
-    """The forecast to read before confirming. To ``weigh`` a project reads the size of every file of its runs."""
+def forecast(item: Item, *, weigh: bool = True) -> Forecast:
+    """The forecast to read before confirming. To ``weigh`` a project or team reads the size of every file of it."""
     return Forecast(
         _shown_name(item), bytes_of(_paths_to_delete(item)) if weigh else None, _contents_lost(item), used_by(item)
     )
 
 
-def remove(item: Run | Checkpoint | Project) -> None:
+def remove(item: Item) -> None:
     """Hide it now and have it deleted. Raises ``ValidationError`` while something uses it."""
     acts: dict[type[Model], tuple[AuditAction, Callable[[Any], None]]] = {
         Run: (AuditAction.RUN_DELETED, _hide_run),
         Checkpoint: (AuditAction.CHECKPOINT_DELETED, lambda found: found.delete()),
         Project: (AuditAction.PROJECT_DELETED, _hide_project),
+        Team: (AuditAction.TEAM_DELETED, _hide_team),
     }
     action, hide = acts[type(item)]
     with transaction.atomic():
@@ -150,7 +164,7 @@ def remove(item: Run | Checkpoint | Project) -> None:
         removal_add(
             name,
             _paths_to_delete(item),
-            _project_of(item),
+            item if isinstance(item, Team) else _project_of(item),
             kind="" if isinstance(item, Checkpoint) else kind,
             object_id=pk,
         )
@@ -161,10 +175,14 @@ def _project_of(item: Run | Checkpoint | Project) -> Project:
     return item if isinstance(item, Project) else item.project
 
 
-def _lock_runs(item: Run | Checkpoint | Project) -> None:
+def _lock_runs(item: Item) -> None:
     """Lock the runs, so that none is claimed, queued or resumed while the deletion is decided."""
-    runs = Run.objects.filter(project=item) if isinstance(item, Project) else Run.objects.filter(pk=_run_id(item))
+    runs = Run.objects.filter(pk=_run_id(item)) if isinstance(item, Run | Checkpoint) else _runs_in(item)
     list(runs.select_for_update(no_key=True).order_by("pk").values_list("pk"))
+
+
+def _runs_in(item: Project | Team) -> QuerySet[Run]:
+    return Run.objects.filter(project__team=item) if isinstance(item, Team) else Run.objects.filter(project=item)
 
 
 def _run_id(item: Run | Checkpoint) -> UUID:
@@ -181,18 +199,33 @@ def _hide_project(project: Project) -> None:
     Project.objects.filter(pk=project.pk).update(removed_at=Now(), slug=str(project.pk))
 
 
-def _shown_name(item: Run | Checkpoint | Project) -> str:
+def _hide_team(team: Team) -> None:
+    for project in Project.objects.filter(team=team):
+        _hide_project(project)
+    for machine in Machine.objects.filter(team=team, ended_at=None).select_related("user"):
+        machine_end(machine=machine, by=None, project=None)
+    Team.objects.filter(pk=team.pk).update(removed_at=Now())
+
+
+def _shown_name(item: Item) -> str:
     if isinstance(item, Checkpoint):
         return gettext("%(run)s, step %(step)s") % {"run": item.run.name, "step": item.step}
     return item.name
 
 
 # --- What blocks it ---------------------------------------------------------------------------------------------------
-def used_by(item: Run | Checkpoint | Project) -> list[str]:
+def used_by(item: Item) -> list[str]:
     """Sentences on why it cannot be deleted now; empty where it can."""
-    if isinstance(item, Project):
-        busy = Run.objects.filter(project=item, state__in=BUSY)
-        return _sentence_with_names(busy, gettext("Runs are active or queued; stop them first: %(names)s."))
+    if isinstance(item, Project | Team):
+        busy = _runs_in(item).filter(state__in=BUSY)
+        against = _sentence_with_names(busy, gettext("Runs are active or queued; stop them first: %(names)s."))
+        if isinstance(item, Team):
+            # They belong to the team, and would be lost with it before their files are gone.
+            open_ = Removal.objects.filter(team=item).exclude(state=RemovalState.DONE)
+            against += _sentence_with_names(
+                open_, gettext("Deletions in it are not finished; wait for them, or try them again: %(names)s.")
+            )
+        return against
     if isinstance(item, Run):
         against = [gettext("It is active or queued; stop it first.")] if _state_of_run(item) in BUSY else []
         models = RegisteredModel.objects.filter(checkpoint__run=item)
@@ -230,7 +263,7 @@ def _sentence_with_names(rows: QuerySet[Any], sentence: str) -> list[str]:
 
 
 # --- What goes with it ------------------------------------------------------------------------------------------------
-def _contents_lost(item: Run | Checkpoint | Project) -> list[str]:
+def _contents_lost(item: Item) -> list[str]:
     if isinstance(item, Checkpoint):
         return []
     if isinstance(item, Run):
@@ -240,6 +273,8 @@ def _contents_lost(item: Run | Checkpoint | Project) -> list[str]:
             ngettext("%(n)s checkpoint", "%(n)s checkpoints", checkpoints) % {"n": checkpoints},
             gettext("its curves, log and events"),
         ]
+    if isinstance(item, Team):
+        return _contents_of_team(item)
     runs, datasets = Run.objects.filter(project=item).count(), item.datasets.count()  # type: ignore[attr-defined]
     return [
         ngettext("%(n)s run with all that it recorded", "%(n)s runs with all that they recorded", runs) % {"n": runs},
@@ -248,11 +283,37 @@ def _contents_lost(item: Run | Checkpoint | Project) -> list[str]:
     ]
 
 
-def _paths_to_delete(item: Run | Checkpoint | Project) -> list[Path]:
+def _contents_of_team(team: Team) -> list[str]:
+    projects, runs = Project.objects.filter(team=team), _runs_in(team).count()
+    names = ", ".join(projects.order_by("name").values_list("name", flat=True)[:SHOWN])
+    n, people = projects.count(), team.memberships.filter(user__is_machine=False).count()
+    machines = Machine.objects.filter(team=team, ended_at=None).count()
+    return [
+        (
+            ngettext("%(n)s project: %(names)s", "%(n)s projects: %(names)s", n)
+            if n <= SHOWN
+            else gettext("%(n)s projects: %(names)s and others")
+        )
+        % {"n": n, "names": names or "–"},
+        ngettext("%(n)s run with all that it recorded", "%(n)s runs with all that they recorded", runs) % {"n": runs},
+        ngettext(
+            "the membership of %(n)s person, whose account stays",
+            "the memberships of %(n)s people, whose accounts stay",
+            people,
+        )
+        % {"n": people},
+        ngettext("%(n)s machine account with its tokens", "%(n)s machine accounts with their tokens", machines)
+        % {"n": machines},
+    ]
+
+
+def _paths_to_delete(item: Item) -> list[Path]:
     if isinstance(item, Checkpoint):
         return [storage.run_dir(item.run_id) / item.path] if item.folder else []  # ``folder`` has checked the path
     if isinstance(item, Run):
         return [storage.run_dir(item.pk)]
+    if isinstance(item, Team):
+        return [path for project in Project.objects.filter(team=item) for path in _paths_to_delete(project)]
     folders = {
         "datasets": storage.dataset_dir,
         "rollout_sets": storage.rollout_set_dir,
@@ -274,9 +335,15 @@ def removal_run(claim: Claim[Removal]) -> None:
         _delete_run(claim, str(removal.object_id))
     elif removal.kind == "teams.project":
         _delete_project(claim, str(removal.object_id))
+    elif removal.kind == TEAM:
+        for project in Project.all_objects.filter(team=str(removal.object_id)).values_list("pk", flat=True):
+            _delete_project(claim, str(project))
     elif removal.kind == EXPIRY:
         _delete_turns(claim)
     files_delete(claim)
+    if removal.kind == TEAM:
+        claim.keep(team=None)  # it would go with the team
+        Team.all_objects.filter(pk=str(removal.object_id)).delete()
     claim.finish(state=RemovalState.DONE)
 
 

@@ -19,8 +19,9 @@ from webapp.common.storage import project_dir, run_dir, trash_dir
 from webapp.common.words import failure
 from webapp.datasets.models import Dataset
 from webapp.engine.history import event_add
-from webapp.people.teams.models import AuditEntry, Project, User
-from webapp.people.teams.services import hub_token_set
+from webapp.people.teams.models import AuditEntry, Membership, Project, Team, User
+from webapp.people.teams.services import hub_token_set, project_create
+from webapp.people.teams.tokens import machine_create, token_create
 from webapp.rewards.models import RolloutSet
 from webapp.runs.metrics.models import MetricPoint
 from webapp.runs.models import Run, RunEvent
@@ -304,3 +305,101 @@ def test_the_files_of_a_project_are_weighed_after_its_page_is_there(
     assert client.post(address, {"name": "wrong"}).status_code == 422 and not weighed
     page = client.get(f"{address}?weigh=1").content.decode()
     assert weighed and re.search(r'<p id="freed">\s*This frees 1.5\xa0KB and cannot be undone', page)
+
+
+# --- Teams ------------------------------------------------------------------------------------------------------------
+def test_a_team_goes_with_all_its_projects_and_its_people_stay(
+    run: Run, make_run: Any, alice: User, bob: User, client_for: Callable[..., Client], sent: list[str]
+) -> None:
+    team, project = run.project.team, run.project
+    second = Project.objects.create(team=team, name="Second", slug="second")
+    make_run(name="there", project=second, state="failed")
+    machine = machine_create(project=project, by=alice, name="ci", may="editor", everywhere=True, days=1)[0]
+    client, address = client_for(alice), reverse("team-delete", args=[team.pk])
+    page = dense(client.get(address).content.decode())
+    assert "2 projects: Joust, Second" in page and "2 runs with all that they recorded" in page
+    assert "the memberships of 2 people, whose accounts stay" in page
+    assert "1 machine account with its tokens" in page
+    assert client.post(address, {"name": "Joust"}).status_code == 422
+    assert client.post(address, {"name": team.name})["Location"] == "/?all=1"
+    assert list(Project.objects.all()) == [] and client.get(address).status_code == 404
+    assert client.get("/projects/new/").status_code == 403  # she owns no other team
+    home = client.get("/?all=1").content.decode()
+    assert f"The team {team.name} is being deleted: 2 projects are left." in dense(home)
+    machine.refresh_from_db()
+    assert machine.ended_at is not None and not machine.user.is_active
+    removal = _worker()
+    assert (removal.state, removal.team) == ("done", None)
+    assert not Team.all_objects.filter(pk=team.pk).exists() and not Run.all_objects.exists()
+    assert not Membership.objects.exists() and not run_dir(run.pk).exists()
+    assert User.objects.filter(username__in=["alice", "bob"], is_active=True).count() == 2
+    assert "being deleted" not in client.get("/?all=1").content.decode()
+    rows = AuditEntry.objects.filter(action="team_deleted").values_list("username", "subject", "object_id")
+    assert list(rows) == [("alice", team.name, str(team.pk))]
+
+
+@pytest.mark.parametrize("state", ["queued", "preparing", "running", "pausing", "stopping"])
+def test_a_team_stays_while_a_run_of_any_project_is_at_work(run: Run, make_run: Any, state: str) -> None:
+    second = Project.objects.create(team=run.project.team, name="Second", slug="second")
+    make_run(name="there", project=second, state=state)
+    with pytest.raises(ValidationError) as caught:
+        remove(run.project.team)
+    assert caught.value.messages == ["Runs are active or queued; stop them first: there."]
+    assert Project.objects.count() == 2 and not Removal.objects.exists() and not AuditEntry.objects.exists()
+
+
+def test_a_team_waits_for_deletions_in_it(run: Run, alice: User) -> None:
+    """Their rows would go with the team before their files are gone."""
+    removal = services.removal_add("folder", [run_dir(run.pk)], run.project)
+    words = ["Deletions in it are not finished; wait for them, or try them again: folder."]
+    for state in ("waiting", "failed"):
+        Removal.objects.update(state=state)
+        assert forecast(run.project.team).against == words
+    Removal.objects.update(state="done")
+    assert forecast(run.project.team).against == []
+    assert Removal.objects.get().pk == removal.pk
+
+
+def test_a_team_that_could_not_be_deleted_is_tried_again_by_its_owner(
+    run: Run, alice: User, client_for: Callable[..., Client], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    team = run.project.team
+    remove(team)
+    with monkeypatch.context() as broken:
+
+        def refuse(*_paths: Any) -> None:
+            raise PermissionError(13, "Permission denied")
+
+        broken.setattr(services, "_move_to_trash", refuse)
+        assert _worker().state == "failed"
+    client = client_for(alice)
+    page = client.get("/?all=1").content.decode()
+    assert f"{team.name} could not be deleted" in page and "Permission denied" in page
+    removal = Removal.objects.get()
+    assert client.post(reverse("removal-retry", args=[removal.pk])).status_code == 302
+    assert _worker().state == "done" and not Team.all_objects.exists() and not run_dir(run.pk).exists()
+
+
+def test_no_project_is_started_in_a_team_that_is_being_deleted(run: Run, alice: User) -> None:
+    team = run.project.team
+    remove(team)
+    with pytest.raises(ValidationError, match="This team was deleted"):
+        project_create(team=team, name="Late", by=alice)
+    assert not Project.objects.exists()
+
+
+def test_a_team_is_deleted_over_the_api_by_its_owner(
+    run: Run, alice: User, bob: User, charlie: User, client_for: Callable[..., Client]
+) -> None:
+    team = run.project.team
+    assert client_for(bob).get("/api/v1/teams").json()["items"] == [
+        {"id": str(team.pk), "name": team.name, "role": "editor"}
+    ]
+    address = f"/api/v1/teams/{team.pk}"
+    assert [client_for(user).delete(address).status_code for user in (bob, charlie)] == [403, 404]
+    limited = token_create(user=alice, name="t", role="owner", project=run.project)[1]
+    assert Client().delete(address, headers={"Authorization": f"Bearer {limited}"}).status_code == 404
+    small = token_create(user=alice, name="s", role="editor")[1]
+    assert Client().delete(address, headers={"Authorization": f"Bearer {small}"}).status_code == 403
+    assert client_for(alice).delete(address).json() == {"deleted": team.name}
+    assert client_for(alice).get("/api/v1/teams").json()["items"] == []
