@@ -18,7 +18,7 @@ import yaml
 
 from tests.containers.composed import FILE, ROOT, compose_argv
 from webapp.ops.compose import SECRETS, compose_init, env_read
-from webapp.ops.programs import container_programs
+from webapp.ops.programs import single_programs
 
 COMPOSE: dict[str, Any] = yaml.safe_load(FILE.read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
@@ -164,7 +164,7 @@ def test_gpu_services_ask_for_the_nvidia_driver() -> None:
 
 
 def test_each_container_of_the_site_is_a_program_and_watched_by_its_own_file() -> None:
-    programs = container_programs()
+    programs = single_programs()
     used = {name: one["command"][1] for name, one in SERVICES.items() if one.get("command", [""])[0] == "program"}
     assert set(used.values()) == set(programs)
     for name, program in used.items():

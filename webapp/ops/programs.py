@@ -16,7 +16,7 @@ import time
 import xmlrpc.client
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -246,13 +246,24 @@ def celery_programs(ready: Path, devices: Sequence[str]) -> list[Program]:
     ]
 
 
-def container_programs() -> dict[str, Program]:
-    """The programs of containers, by name: each runs by itself on all addresses, and writes in /tmp that it lives."""
+def single_programs(
+    host: str = "0.0.0.0",  # noqa: S104 - the container decides
+    port: int = CONTAINER_PORT,
+    device: str = "",
+) -> dict[str, Program]:
+    """The programs that containers and units run one by one, by name. Each writes in /tmp that it lives.
+
+    ``device`` is the only one of the training worker, whose name it is then part of: a machine has several.
+    """
     ready = Path(tempfile.gettempdir())
-    behind_proxy = env_bool("TILTYARD_BEHIND_PROXY", False)
-    web = web_program("0.0.0.0", CONTAINER_PORT, behind_proxy=behind_proxy)  # noqa: S104 - the container decides
+    web = web_program(host, port, behind_proxy=env_bool("TILTYARD_BEHIND_PROXY", False))
     programs = (web, keeper_program(ready), clock_program(ready), *celery_programs(ready, []))
-    return {program.name: program for program in programs}
+    found = {program.name: program for program in programs}
+    if device:
+        train = found["worker-train"]
+        argv = [f"train-{device}@%h" if word == "train@%h" else word for word in train.argv]
+        found["worker-train"] = replace(train, argv=argv, env=train.env | {"CUDA_VISIBLE_DEVICES": device})
+    return found
 
 
 # supervisord as a child: it starts our programs, starts a crashed one again, and ends all of them.

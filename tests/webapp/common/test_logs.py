@@ -26,7 +26,7 @@ from webapp.celery import ASKED_BY
 from webapp.common.host import free_port
 from webapp.common.logs import JsonFormatter, LineFormatter, RedactFilter, about, log_about
 from webapp.common.middleware import RequestIdMiddleware
-from webapp.ops.programs import container_programs, web_program
+from webapp.ops.programs import single_programs, web_program
 from webapp.people.teams.models import User
 from webapp.runs.models import Run
 
@@ -233,7 +233,7 @@ def test_a_click_is_found_in_the_worker_that_it_set_to_work(
 ) -> None:
     """A real worker and the clockwork as they are started: all that they print is JSON."""
     settings.LOG_FORMAT = "json"
-    programs, env = container_programs(), make_child_env(TILTYARD_LOG_FORMAT="json")
+    programs, env = single_programs(), make_child_env(TILTYARD_LOG_FORMAT="json")
     run: Run = make_run(state="paused", attempt=1)
     with (
         running(programs["worker-train"].argv, tmp_path / "train.log", env),

@@ -17,10 +17,10 @@ from webapp.ops.programs import (
     Program,
     celery_programs,
     clock_program,
-    container_programs,
     keeper_names,
     keeper_program,
     service_program,
+    single_programs,
     tools_program,
     train_names,
     web_program,
@@ -100,7 +100,7 @@ def test_no_value_is_on_a_command_line(programs: list[Program]) -> None:
 
 
 def test_a_program_in_a_container_has_the_same_ones(programs: list[Program]) -> None:
-    named = {program.name: set(program.environment()) for program in container_programs().values()}
+    named = {program.name: set(program.environment()) for program in single_programs().values()}
     found = {name: {program for program, has in named.items() if name in has} for name in CANARIES}
     assert found == CANARIES
 
