@@ -86,6 +86,15 @@ def test_while_what_it_needs_is_away_nothing_is_counted(folder: Path, place: str
     assert look(folder, place) == 1 and ended == [], "counted from zero after its return"
 
 
+def test_kubernetes_ends_nothing_while_what_it_needs_is_away(folder: Path, place: str) -> None:
+    """It ends what is not healthy by itself, also a training worker that waits for Redis."""
+    words = ["--file", str(folder / "alive"), "--alive", "--needs", place]
+    assert health.main(words, folder) == 1, "what it needs is there: it hangs"
+    assert health.main([*words, f"127.0.0.1:{free_port()}"], folder) == 0
+    (folder / "alive").touch()
+    assert health.main(words, folder) == 0
+
+
 @pytest.mark.parametrize("first", ["systemd", "python", ""])
 def test_outside_of_a_container_of_ours_nothing_is_ended(
     folder: Path, ended: list[tuple[int, int]], first: str
