@@ -35,7 +35,6 @@ REGISTERED, COMPARED, AWAITED = "registered", "compared", "awaited"
 WHY = {
     "starred": _("a person starred it"),
     "pinned": _("a chart of it is pinned to the project's page"),
-    REGISTERED: _("a model is registered from it"),
     COMPARED: _("a saved comparison shows it"),
     "voted": _("people vote on it"),
     "suite": _("it is in a suite's evaluations"),
@@ -43,8 +42,9 @@ WHY = {
     "played on": _("a rollout of it was continued by a run"),
     "viewed": _("a view of its rollouts is saved"),
     AWAITED: _("a run that has not ended needs it"),
+    REGISTERED: _("a model is registered from it"),
 }
-"""What keeps a run. The first that holds is the one that is shown."""
+"""What keeps a run. The last counts only where no other holds: it leaves the run's other checkpoints free."""
 
 
 class Item(NamedTuple):
@@ -81,12 +81,13 @@ def items_of(project: Project, *, run: UUID | None = None) -> dict[Kept, list[It
     ended = {}
     rows = _ended(project, run).order_by("ended_at", "pk")
     for pk, name, at, why, words, tokens, logs, turns in rows.values_list(*fields):
-        kept = why or (COMPARED if str(pk) in compared else AWAITED if name in names or str(pk) in ids else "")
-        ended[pk] = (name, at, kept)
+        if why in ("", REGISTERED):
+            why = COMPARED if str(pk) in compared else AWAITED if name in names or str(pk) in ids else why
+        ended[pk] = (name, at, why)
         sizes = {Kept.WORDS: (words or 0) + (tokens or 0), Kept.TOKENS: tokens or 0, Kept.LOGS: logs or 0}
         for kind, size in sizes.items():
             if size:
-                found[kind].append(Item(pk, name, at, size, turns if kind == Kept.WORDS else 0, kept))
+                found[kind].append(Item(pk, name, at, size, turns if kind == Kept.WORDS else 0, why))
     for pk, size, number in _checkpoints(project, run).values_list("run", "size", "number"):
         if pk in ended:
             name, at, kept = ended[pk]
@@ -161,7 +162,6 @@ def _why() -> Case:
     reasons = {
         "starred": RunStar.objects.filter(run=this),
         "pinned": PinnedChart.objects.filter(run=this),
-        REGISTERED: RegisteredModel.objects.filter(checkpoint__run=this),
         "voted": RoundContestant.objects.filter(run=this),
         "suite": SuiteRun.objects.filter(run=this),
         # These rooms lie above this one, so their rows are reached by the relation.
@@ -169,6 +169,7 @@ def _why() -> Case:
         "played on": _related(Rollout, "continuations").filter(rollout__run=rollouts),
         "viewed": _related(Run, "rollout_views").filter(run=this),
         AWAITED: needs.filter(Q(after=this) | Q(parent=this) | Q(resume_checkpoint__run=this)),
+        REGISTERED: RegisteredModel.objects.filter(checkpoint__run=this),
     }
     return Case(
         *(When(Exists(rows), then=Value(name)) for name, rows in reasons.items()),

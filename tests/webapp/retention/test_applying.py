@@ -264,6 +264,30 @@ def test_an_open_run_that_needs_a_run_keeps_it(
     assert look() == 2
 
 
+@pytest.mark.parametrize("why", [why for why in WHY if why != "registered"])
+def test_a_registered_model_frees_no_checkpoint_that_something_else_keeps(
+    why: str, ended: Callable[..., Run], make_run: Any, project: Project, alice: User
+) -> None:
+    run = ended()
+    keepers = _keepers(run, alice, make_run)
+    keepers["registered"]()
+    keepers[why]()
+    _set(project, alice, checkpoints=1)
+    assert look() == 0
+    make_run(state="paused", config={"model": {"source": f"run:{run.name}"}})
+    assert look() == 0
+
+
+def test_a_run_that_is_named_in_another_project_is_another_run(
+    ended: Callable[..., Run], make_run: Any, project: Project, alice: User, charlie: User
+) -> None:
+    ended(name="kept")
+    elsewhere = Project.objects.get(slug="elsewhere")
+    make_run(state="paused", project=elsewhere, config={"model": {"source": "run:kept"}})
+    _set(project, alice, words=1)
+    assert look() == 1
+
+
 def test_a_checkpoint_that_an_advisory_kept_stays(ended: Callable[..., Run], project: Project, alice: User) -> None:
     run = ended()
     first, second = run.checkpoints.all()  # type: ignore[attr-defined]

@@ -336,7 +336,7 @@ def removal_run(claim: Claim[Removal]) -> None:
     elif removal.kind == "teams.project":
         _delete_project(claim, str(removal.object_id))
     elif removal.kind == TEAM:
-        for project in Project.all_objects.filter(team=str(removal.object_id)).values_list("pk", flat=True):
+        for project in Project.all_objects.filter(team_id=str(removal.object_id)).values_list("pk", flat=True):
             _delete_project(claim, str(project))
     elif removal.kind == EXPIRY:
         _delete_turns(claim)
