@@ -8,7 +8,6 @@ own database (pytest-django's suffix), Redis database and data folder.
 from __future__ import annotations
 
 import atexit
-import gc
 import os
 import shutil
 import subprocess
@@ -23,10 +22,11 @@ from urllib.parse import urlsplit
 import psycopg
 import pytest
 
-from tests.pure import set_library_environment
+from tests.pure import pytest_collection_finish, pytest_collectstart, pytest_runtest_teardown, set_library_environment
 from webapp.common.host import Embedded
 from webapp.ops.catalogues import catalogues_compile
 
+__all__ = ["pytest_collection_finish", "pytest_collectstart", "pytest_runtest_teardown"]
 ROOT = Path(__file__).resolve().parents[1]
 TEMPLATE = "tiltyard_template"
 FOLDER_VARIABLE = "TILTYARD_TEST_FOLDER"
@@ -96,7 +96,6 @@ def _set_environment() -> None:
 @pytest.hookimpl(wrapper=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> Iterator[None]:
     """A wrapper runs before pytest-django's own implementation, which reads the settings."""
-    gc.disable()  # while all tests are imported
     begins = FOLDER_VARIABLE not in os.environ
     if begins:
         _start_services()
@@ -104,34 +103,6 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> Iterator[None]
     if begins and getattr(early_config.known_args_namespace, "numprocesses", None):
         _start_template()
     return (yield)
-
-
-MANY_MODULES = 150
-_put_aside = 0
-
-
-def _put_imports_aside() -> None:
-    """Modules stay as long as the session, and each collection walks all of them: 0.3 s once torch is there.
-
-    Trainers collect when they begin, and the interpreter does now and then, so whatever was imported is taken out of
-    sight as soon as it is much.
-    """
-    global _put_aside
-    if len(sys.modules) - _put_aside >= MANY_MODULES:
-        gc.collect()
-        gc.freeze()
-        _put_aside = len(sys.modules)
-
-
-def pytest_collection_finish() -> None:
-    """All tests are imported."""
-    _put_imports_aside()
-    gc.enable()
-
-
-def pytest_runtest_teardown() -> None:
-    """A test may have imported a library."""
-    _put_imports_aside()
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

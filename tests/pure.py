@@ -7,12 +7,15 @@ are part of the whole, with ``tests/plugin.py``.
 
 from __future__ import annotations
 
+import gc
 import os
+import sys
 import tomllib
 from pathlib import Path
 
 import pytest
 
+from training.garbage import freeze
 from webapp.common.host import free_port
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -41,3 +44,35 @@ def pytest_configure(config: pytest.Config) -> None:
     options = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["pytest"]["ini_options"]
     for marker in options["markers"]:
         config.addinivalue_line("markers", marker)
+
+
+MANY_MODULES = 150
+_put_aside = 0
+
+
+def _put_imports_aside() -> None:
+    """Modules stay as long as the session, and each collection of garbage walks all of them: 0.3 s once torch is there.
+
+    Trainers collect when they begin, and the interpreter does now and then, so whatever was imported is taken out of
+    sight as soon as it is much.
+    """
+    global _put_aside
+    if len(sys.modules) - _put_aside >= MANY_MODULES:
+        freeze()
+        _put_aside = len(sys.modules)
+
+
+def pytest_collectstart() -> None:
+    """While tests are imported nothing becomes garbage; again and again, because `webapp.asgi` turns it on."""
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """All tests are imported."""
+    _put_imports_aside()
+    gc.enable()
+
+
+def pytest_runtest_teardown() -> None:
+    """A test may have imported a library."""
+    _put_imports_aside()

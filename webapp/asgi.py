@@ -20,6 +20,7 @@ from channels.routing import ProtocolTypeRouter, URLRouter  # noqa: E402
 from channels.sessions import SessionMiddlewareStack  # noqa: E402
 from django.conf import settings  # noqa: E402
 
+from training.garbage import freeze  # noqa: E402
 from webapp import urls  # noqa: E402, F401 - every view, and what it needs
 from webapp.common.serving import (  # noqa: E402
     Askers,
@@ -46,6 +47,5 @@ application = ProtocolTypeRouter(
 
 # From time to time the garbage collector walks all long-lived objects, and no request is answered meanwhile: 130 ms for
 # what is loaded here. All of it stays until the process ends, so it is never walked again.
-gc.collect()
-gc.freeze()
+freeze()
 gc.enable()

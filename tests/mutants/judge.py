@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import ast
 import difflib
-import gc
 import json
 import os
 import random
@@ -30,6 +29,8 @@ from mutmut.mutation.file_mutation import mutate_file_contents
 from mutmut.mutation.trampoline import set_mutant_under_test
 from mutmut.state import state
 from pytest_django.plugin import blocking_manager_key
+
+from training.garbage import freeze
 
 SEED = 20_250  # fixed: the same mutants are drawn as long as the module stays as it is
 KILLED, SURVIVED, NO_TESTS, TIMEOUT = "killed", "survived", "no tests", "timeout"
@@ -129,8 +130,7 @@ def _let_go() -> None:
 
     if settings.configured:  # not by tests of the library
         connections.close_all()
-    gc.collect()
-    gc.freeze()
+    freeze()
 
 
 def _fresh_pools() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from training.garbage import YOUNG, few_collections
+from training.garbage import YOUNG, few_collections, freeze, unfreeze
 
 
 class Ring:
@@ -21,9 +21,9 @@ class Ring:
 @pytest.fixture
 def thawed() -> Iterator[None]:
     """As a trainer begins; the process of the tests has frozen what it loaded."""
-    gc.unfreeze()
+    unfreeze()
     yield
-    gc.freeze()
+    freeze()
 
 
 def test_what_was_loaded_before_is_left_out_and_what_is_new_is_found(thawed: None) -> None:
@@ -43,12 +43,19 @@ def test_what_was_loaded_before_is_left_out_and_what_is_new_is_found(thawed: Non
 
 def test_what_was_frozen_before_stays_so() -> None:
     """Without it, each training in a process of tests thawed a million objects, and looked through them all."""
-    gc.collect()
-    gc.freeze()
+    freeze()
     before, frozen = gc.get_threshold(), gc.get_freeze_count()
     with few_collections():
         assert gc.get_threshold() == (YOUNG, *before[1:]) and gc.get_freeze_count() <= frozen
     assert gc.get_threshold() == before and gc.get_freeze_count() > frozen / 2
+
+
+def test_one_within_another_leaves_what_that_has_left_out(thawed: None) -> None:
+    with few_collections():
+        with few_collections():
+            pass
+        assert gc.get_freeze_count() > 100_000
+    assert gc.get_freeze_count() == 0
 
 
 def test_an_error_leaves_the_collector_as_it_was(thawed: None) -> None:
