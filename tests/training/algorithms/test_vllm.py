@@ -32,11 +32,11 @@ from training.words import complaint_of, option_of
 pytestmark = pytest.mark.usefixtures("no_health")
 
 GAP = "sampling/logprob_gap_max"
-SHORT = {"max_turns": 2, "max_turn_tokens": 10, "max_prompt_tokens": 300, "max_completion_tokens": 120}
+SHORT = {"max_turns": 2, "max_turn_tokens": 6, "max_prompt_tokens": 300, "max_completion_tokens": 120}
 
 
 class Behind:
-    """The model behind a stub: reads handed over weights as vLLM would, and draws by a plain forward."""
+    """The model behind a stub: reads handed over weights as vLLM would, and draws token by token."""
 
     def __init__(self, base: Path) -> None:
         self.base = base
@@ -61,16 +61,19 @@ class Behind:
 
     def sample(self, body: dict[str, Any], weights: Any) -> tuple[list[int], list[float]]:
         model = weights or self.began_with
-        generator, ids, logprobs = torch.Generator().manual_seed(body["seed"]), list(body["prompt"]), []
+        generator, ids, logprobs = torch.Generator().manual_seed(body["seed"]), [], []
+        cache, seen = None, body["prompt"]
         with torch.no_grad():
             while len(logprobs) < body["max_tokens"]:
-                scores = model(input_ids=torch.tensor([ids])).logits[0, -1].float() / body["temperature"]
+                found = model(input_ids=torch.tensor([seen]), past_key_values=cache, use_cache=True, logits_to_keep=1)
+                scores = found.logits[0, -1].float() / body["temperature"]
                 drawn = int(torch.multinomial(scores.softmax(-1), 1, generator=generator))
                 logprobs.append(float(scores.log_softmax(-1)[drawn]))
                 ids.append(drawn)
                 if drawn in body["stop_token_ids"]:
                     break
-        return ids[len(body["prompt"]) :], logprobs
+                cache, seen = found.past_key_values, [drawn]
+        return ids, logprobs
 
 
 @contextmanager
