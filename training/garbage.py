@@ -33,6 +33,19 @@ def unfreeze() -> None:
 
 
 @contextmanager
+def no_collections() -> Iterator[None]:
+    """For imports: nothing of what they load is garbage, and to look through all of it again and again as it grows
+    takes a fifth of a trainer's start."""
+    before = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if before:
+            gc.enable()
+
+
+@contextmanager
 def few_collections() -> Iterator[None]:
     """Leave what was loaded before out of every collection, and look at what is new less often. What ``freeze`` has
     left out before stays so."""

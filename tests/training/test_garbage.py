@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from training.garbage import YOUNG, few_collections, freeze, unfreeze
+from training.garbage import YOUNG, few_collections, freeze, no_collections, unfreeze
 
 
 class Ring:
@@ -63,3 +63,16 @@ def test_an_error_leaves_the_collector_as_it_was(thawed: None) -> None:
     with pytest.raises(ValueError, match="by hand"), few_collections():
         raise ValueError("by hand")
     assert gc.get_threshold() == before and gc.get_freeze_count() == 0
+
+
+@pytest.mark.parametrize("on", [True, False])
+def test_imports_are_not_looked_through_and_the_collector_is_as_before(on: bool) -> None:
+    before = gc.isenabled()
+    (gc.enable if on else gc.disable)()
+    try:
+        with pytest.raises(ImportError), no_collections():
+            assert not gc.isenabled()
+            raise ImportError
+        assert gc.isenabled() is on
+    finally:
+        (gc.enable if before else gc.disable)()

@@ -15,6 +15,7 @@ from training.config import JobConfig
 from training.data.reader import load_rows
 from training.data.schema import Row
 from training.errors import ConfigError, ModelError, TiltyardError
+from training.garbage import no_collections
 from training.journal import PhaseChanged
 from training.machine import compute_threads
 from training.model_check import check_model_folder
@@ -31,8 +32,9 @@ _UNWANTED = ["*.py", "*.bin", "*.pt", "*.pth", "*.pkl", "*.h5", "*.msgpack", "on
 
 def prepare_device(config: JobConfig) -> str:
     """Choose the device and the number of CPU threads. Raises ``ConfigError`` for a GPU that is not there."""
-    import torch
-    from transformers.utils import logging
+    with no_collections():
+        import torch
+        from transformers.utils import logging
 
     logging.set_verbosity_error()  # what matters is journalled; progress bars would only fill the supervisor's log
     logging.disable_progress_bar()
@@ -153,7 +155,8 @@ def revision_of(folder: Path) -> dict[str, str]:
 
 def load_tokenizer(folder: Path) -> tuple[PreTrainedTokenizerBase, str | None]:
     """The tokenizer with a template fit for training, and a sentence when the template was swapped."""
-    from transformers import AutoTokenizer
+    with no_collections():
+        from transformers import AutoTokenizer
 
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Literal, get_args
 
+from training.garbage import no_collections
 from training.words import _
 
 Kind = Literal["grpo", "rloo", "ppo", "dpo", "sft", "sample", "evaluate"]
@@ -61,7 +62,8 @@ class Method:
     def load(self) -> Callable[[Any], None]:
         """The function that does it. Imported only now: the training libraries take seconds."""
         module, _colon, name = self.entry.partition(":")
-        found: Callable[[Any], None] = getattr(import_module(module), name)
+        with no_collections():
+            found: Callable[[Any], None] = getattr(import_module(module), name)
         return found
 
 
