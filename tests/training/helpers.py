@@ -201,7 +201,7 @@ def job_config(**groups: dict[str, Any] | str) -> JobConfig:
     other workers want the same cores.
     """
     base: dict[str, Any] = {
-        "rollout": {"prompts_per_step": 2, "num_generations": 4, "max_turns": 3, "max_turn_tokens": 48},
+        "rollout": {"prompts_per_step": 2, "num_generations": 4, "max_turns": 3, "max_turn_tokens": 24},
         "rewards": {"components": [{"name": "task_success", "weight": 1.0}]},
         "run": {"device": "cpu", "threads": 1, "max_steps": 2, "seed": 7},
         "optim": {"learning_rate": 1e-3},

@@ -42,3 +42,9 @@ def no_health(monkeypatch: pytest.MonkeyPatch) -> None:
     """Environments are not asked for their health: the scripted server speaks only the websocket."""
     for module in ("grpo", "playing"):
         monkeypatch.setattr(f"training.algorithms.{module}.check_environment", lambda config: None)
+
+
+@pytest.fixture
+def no_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step of which too many rollouts failed is not followed by a wait for the rest of twenty seconds."""
+    monkeypatch.setattr("training.rollout.holding.BAD_STEP_S", 0.0)

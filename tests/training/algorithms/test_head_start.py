@@ -122,6 +122,7 @@ def test_the_first_values_are_the_mean_of_their_own_returns(
     assert len(started(job)) == 1 and f"starts at {value:.4g}, the mean of the first returns." in started(job)[0]
 
 
+@pytest.mark.usefixtures("no_rest")
 def test_a_sampling_without_evidence_starts_nothing(make_job: MakeJob, sampled: list[dict[str, Any]]) -> None:
     """The first sampling has no rollout that counts: the second one's mean it is."""
     thirds, seen = every_third_fails(), iter(range(1000))

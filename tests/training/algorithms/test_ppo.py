@@ -181,6 +181,7 @@ def test_half_of_the_rollouts_excluded_leave_the_gradient_of_the_other_half(
         assert torch.allclose(other[name], gradient, rtol=1e-3, atol=1e-6 + 1e-3 * float(gradient.norm())), name
 
 
+@pytest.mark.usefixtures("no_rest")
 def test_a_step_without_a_rollout_moves_nothing(make_job: MakeJob, starter_folder: Path) -> None:
     def raising(_episode: Episode) -> Score:
         raise RewardFault("no")

@@ -134,6 +134,7 @@ def test_the_pull_of_the_reference_is_part_of_the_reward(make_job: MakeJob, monk
     assert figures[1]["kl"] == pytest.approx(float(pulled[1].sum() / mask.sum()), abs=1e-4)
 
 
+@pytest.mark.usefixtures("no_rest")
 def test_a_step_without_a_rollout_moves_nothing(make_job: MakeJob, starter_folder: Any) -> None:
     def raising(_episode: Episode) -> Score:
         raise RewardFault("no")

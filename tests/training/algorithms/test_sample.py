@@ -33,7 +33,7 @@ async def believes_words(socket: Any, frame: dict[str, Any], turn: int) -> str:
 
 
 def sample(make_job: MakeJob, url: str, name: str = "run", **groups: Any) -> Job:
-    groups = {"sample": {"policies": POLICIES}, "rollout": {"max_turns": 2}, **groups}
+    groups = {"sample": {"policies": POLICIES}, "rollout": {"max_turns": 2, "max_turn_tokens": 48}, **groups}
     return make_job(name, kind="sample", environment={"url": url}, **groups)
 
 

@@ -139,7 +139,7 @@ def test_a_turn_that_was_cut_ends_the_rollout_truncated(tmp_path: Path, tokenize
         engine = ScriptedEngine(tokenizer, ["word " * 200])
         result = Bench(tmp_path, tokenizer, url, engine=engine).collect()
     trajectory = result.rollouts[0].trajectory
-    assert trajectory.status == "truncated" and trajectory.turns == 1 and trajectory.sampled_tokens == 48
+    assert trajectory.status == "truncated" and trajectory.turns == 1 and trajectory.sampled_tokens == 24
     assert trajectory.completion_ids[-1] != tokenizer.eos_token_id
 
 
