@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import pytest
 
+from training.garbage import no_collections
 from webapp.ops.management.commands.collect_messages import catalogue_problems, messages_collect
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -118,6 +119,7 @@ def calls(*folders: str) -> Iterator[tuple[str, ast.Call]]:
                 yield f"{source.name}:{node.lineno}", node
 
 
+@cache
 def modules() -> dict[str, Source]:
     """Our modules by name; a package is under its own name."""
     named = {}
@@ -127,6 +129,7 @@ def modules() -> dict[str, Source]:
     return named
 
 
+@cache
 def imported_modules() -> dict[str, set[str]]:
     """Which of our modules each of them names anywhere: in functions and for types alone, too."""
     known = modules()
@@ -167,6 +170,15 @@ def unit_of(module: str, folder: str) -> str | None:
     if module == folder:
         return "__init__"
     return module.removeprefix(f"{folder}.").split(".")[0] if module.startswith(f"{folder}.") else None
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _no_walk_through_the_trees() -> Iterator[None]:
+    """Every file as a tree is millions of objects, none of them garbage: no look for it walks them, and none stays."""
+    with no_collections():
+        yield
+    for kept in (parsed, walked, modules, imported_modules, known_names):
+        kept.cache_clear()
 
 
 def test_nothing_imports_in_a_circle() -> None:
@@ -211,6 +223,7 @@ def test_floors_are_counted_from_below() -> None:
     assert floors({"top": {"left", "base"}, "left": {"base"}, "base": set()}) == {"base": 1, "left": 2, "top": 3}
 
 
+@cache
 def known_names(source: Source) -> set[str]:
     """What a module has for others: whatever is bound in it outside functions and classes."""
     names: set[str] = set()
