@@ -159,6 +159,7 @@ def test_how_far_it_is_decides_how_long_a_stop_may_take(tmp_path: Path, starter_
         module.Metrics(step=3, values={"heldout/success": 0.5}),
         module.CheckpointSaved(step=3, **saved),
         module.Metrics(step=4, values={"timing/step": 70.0}),
+        module.Metrics(step=4, values={"heldout/success": 0.5}),
         module.CheckpointSaved(step=9, **saved | {"path": "model", "seconds": 99.0}, final=True),
     ):
         module._follow(job, event)

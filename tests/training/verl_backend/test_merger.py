@@ -163,7 +163,7 @@ def test_the_last_word_waits_for_those_who_still_write(run: tuple[Path, Process,
     assert merger.last_word is None
     merger.merge(over=True)
     assert merger.last_word is not None and merger.last_word.status == "stopped"
-    assert brief(path)[-1] == "log still here", "the run's own last word is for whoever waits"
+    assert brief(path)[-1] == "log still here", "the run's own last word is its caller's"
 
 
 def test_a_torn_line_waits_until_it_is_whole(run: tuple[Path, Process, Process]) -> None:

@@ -36,7 +36,7 @@ from webapp.runs.removal.models import Expiry, Kept, Removal, StoredSize
 from webapp.runs.rollouts.models import Rollout, Turn
 
 pytestmark = pytest.mark.django_db(transaction=True)
-TEXT = "the river is wide and nobody knows its name " * 20
+TEXT = "the river is wide and none knows its name " * 20
 
 
 @pytest.fixture(autouse=True)
