@@ -141,6 +141,24 @@ def test_another_content_replaces_the_one_before(host: Callable[[str], Path]) ->
 
 
 @pytest.mark.usefixtures("store")
+def test_a_replacement_that_was_cut_off_is_not_taken_for_the_old(
+    host: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = write(host("one") / "runs/1/model", a="old")
+    objects.publish(model)
+    write(model, a="new")
+
+    def die(*_args: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(objects, "_send", die)
+        objects.publish(model)
+    with pytest.raises(FilesMissing):
+        objects.fetch(host("two") / "runs/1/model")
+
+
+@pytest.mark.usefixtures("store")
 def test_deleting_takes_everything_below(host: Callable[[str], Path]) -> None:
     here = host("one")
     objects.publish(write(here / "runs/1/1/model", a="a"))
@@ -285,10 +303,22 @@ def test_the_folder_of_the_site_evicts_nothing(host: Callable[[str], Path], disk
         objects.publish(write(host("one") / "runs" / name, weights="w" * 100))
     here = host("web")
     objects.fetch(here / "runs/a")
+    assert not list(here.glob("runs/.*"))
+    objects.mark(here / "runs/a")  # of the time when this folder was a cache
     disk.free = 1000
     with pytest.raises(StorageFull):
         objects.fetch(here / "runs/b")
-    assert disk.gone == [] and (here / "runs/a").is_dir() and not list(here.glob("runs/.*"))
+    assert disk.gone == [] and (here / "runs/a").is_dir()
+
+
+@pytest.mark.usefixtures("store")
+def test_what_is_used_again_is_as_young_as_what_is_new(host: Callable[[str], Path]) -> None:
+    objects.publish(write(host("one") / "runs/a", weights="w"))
+    mark = host("two") / "runs/.a.published"
+    objects.fetch(host("two") / "runs/a")
+    os.utime(mark, (1, 1))
+    objects.fetch(host("two") / "runs/a")
+    assert mark.stat().st_mtime > 1_000_000_000
 
 
 # --- Failures ---------------------------------------------------------------------------------------------------------

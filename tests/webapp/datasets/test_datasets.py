@@ -7,6 +7,7 @@ import json
 import stat
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from django.urls import reverse
 
 from tests.working import at_once, claimed, done, perform
 from training.errors import DataError
-from webapp.common import work
+from webapp.common import objects, work
 from webapp.common.storage import dataset_dir
 from webapp.datasets import services
 from webapp.datasets.models import Dataset, DatasetState
@@ -77,6 +78,15 @@ def test_good_file_becomes_ready(project: Project, bob: User) -> None:
     assert histogram is not None and sum(bar.rows for bar in histogram.bars) == 5
     assert preview_of(dataset.report)[0]["messages"][0]["role"] == "user"
     assert not (dataset_dir(dataset.pk) / "checks").exists() or not list((dataset_dir(dataset.pk) / "checks").iterdir())
+
+
+def test_checked_rows_can_be_fetched_by_other_hosts(project: Project, bob: User, settings: Any, tmp_path: Path) -> None:
+    settings.FILES = str(tmp_path / "store")
+    dataset = _checked(_create(project, bob))
+    rows = dataset.rows_path.read_text()
+    settings.DATA_DIR = tmp_path / "cache"
+    settings.DATA_DIR.mkdir()
+    assert objects.fetch(dataset.rows_path).read_text() == rows and dataset.rows_path.is_relative_to(tmp_path)
 
 
 def test_bad_rows_ask_for_a_choice(project: Project, bob: User, client_for: Callable[..., Client]) -> None:

@@ -110,9 +110,13 @@ def test_what_an_attempt_writes_reaches_the_next_host_and_the_site(hosts: Any, r
     write(run, 1, "output.log", "printed")
     write(run, 1, "trainer/optimizer.pt", "left out")
     write(run, 1, "journal.jsonl", "3\n")
+    mark = attempt_dir(run.pk, 1).with_name(".1.published")
+    assert not mark.exists(), "not all of it is in the store yet"
     sender.finish()
+    assert mark.exists(), "from now on the cache may evict it"
     hosts("site")
     assert courier.copy_home() == 1 and courier.copy_home() == 0
+    assert not attempt_dir(run.pk, 1).with_name(".1.published").exists()
     folder = attempt_dir(run.pk, 1)
     assert (folder / "journal.jsonl").read_text() == "1\n2\n3\n" and (folder / "output.log").read_text() == "printed"
     assert not (folder / "trainer").exists() and not (folder / "checkpoints/checkpoint-2").exists()
@@ -141,8 +145,11 @@ def test_the_site_s_own_attempts_are_not_copied(hosts: Any, run: Run) -> None:
     sender.finish()
     assert Attempt.objects.get(run=run).shipped_at is None and courier.copy_home() == 0
     assert objects.published_below(run_dir(run.pk)), "but other hosts can fetch them"
+    Attempt.objects.filter(run=run).update(shipped_at=timezone.now())
     hosts("one")
     assert courier.copy_home() == 0, "only the site copies"
+    hosts("site")
+    assert courier.copy_home() == 1
 
 
 def test_a_damaged_or_missing_checkpoint_is_passed_over(hosts: Any, run: Run) -> None:
@@ -263,6 +270,23 @@ def test_a_run_whose_model_was_lost_with_its_host_trains_again(sent: bool, state
     Attempt.objects.filter(run=run).update(outcome={"type": "run_finished", "status": "succeeded", "step": 8})
     hosts("site")
     assert attempt_end(Lease(run.pk, 1, "w")).state == state
+
+
+def test_a_model_that_cannot_be_asked_for_counts_as_lost(hosts: Any, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run without its model would be wrong; training again costs only time."""
+    hosts("one")
+    save(run, 1, 8, final=True)
+    Courier(run.pk, 1).finish()
+    hosts("site")
+    assert not courier.model_lost(run.pk)
+
+    def away(*_args: Any) -> Any:
+        raise FilesAway("away")
+
+    monkeypatch.setattr(objects, "is_published", away)
+    assert courier.model_lost(run.pk)
+    hosts("one")
+    assert not courier.model_lost(run.pk), "it is here"
 
 
 def test_without_a_store_nothing_is_asked(run: Run, settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:

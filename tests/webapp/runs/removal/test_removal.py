@@ -15,10 +15,14 @@ from django.utils import timezone, translation
 
 from tests.markup import dense
 from tests.working import at_once, claimed, done, perform
+from webapp.common import objects
+from webapp.common.secrets.models import Secret
 from webapp.common.storage import project_dir, run_dir, trash_dir
 from webapp.common.words import failure
 from webapp.datasets.models import Dataset
+from webapp.endpoints.services import endpoint_create
 from webapp.engine.history import event_add
+from webapp.environments.tokens import token_write
 from webapp.people.teams.models import AuditEntry, Membership, Project, Team, User
 from webapp.people.teams.services import hub_token_set, project_create
 from webapp.people.teams.tokens import machine_create, token_create
@@ -145,6 +149,11 @@ def test_a_project_goes_with_all_that_is_in_it(
     make_environment()
     make_reward_spec()
     hub_token_set(project=project, token="hf_goes-with-it")
+    endpoint_create(project=project, user=alice, name="gpt", key="k", url="https://93.184.216.34", model="m")
+    token_write(project.environments.get().pk)
+    assert set(Secret.objects.exclude(kind="site").values_list("kind", flat=True)) == {
+        "hub_token", "endpoint_key", "environment_token"
+    }  # fmt: skip
     client = client_for(alice)
     page = client.get(reverse("project-delete", args=["joust"])).content.decode()
     assert "1 run with all that it recorded" in page and "1 dataset<" in page
@@ -155,8 +164,22 @@ def test_a_project_goes_with_all_that_is_in_it(
     made = Project.objects.create(team=project.team, name="Joust", slug="joust")
     assert _worker().state == "done" and not folder.exists() and not run_dir(run.pk).exists()
     assert not project_dir(project.pk).exists()
+    assert not Secret.objects.exclude(kind="site").exists()
     assert set(Project.all_objects.values_list("slug", flat=True)) == {"elsewhere", "joust"}
     assert list(project.team.projects.all()) == [made] and not Dataset.objects.exists()
+
+
+def test_what_was_published_goes_too(run: Run, settings: Any, tmp_path: Path) -> None:
+    settings.FILES = str(tmp_path / "store")
+    kept = run_dir(run.pk).with_name("kept") / "file"
+    for path in (run_dir(run.pk) / "1/file", kept):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("x")
+        objects.publish(path)
+    remove(run)
+    assert _worker().state == "done"
+    assert objects.published_below(run_dir(run.pk).parent) == [kept]
+    kept.unlink()
 
 
 def test_a_worker_that_is_killed_is_followed_by_one_that_continues(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
