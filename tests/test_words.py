@@ -84,7 +84,7 @@ ONE_WORD = (
 CODE = r"(?<![\w-])(?:[A-Z]{1,2}\d{1,2}|[A-Z]-[a-z])(?![\w-]|\.\d)"
 """A letter and a number, or two letters with a hyphen: a reader cannot know what it means."""
 
-REAL_NAMES = {"BF16", "BM25", "FP8", "NF4", "T4"}
+REAL_NAMES = {"BF16", "BM25", "FP8", "NF4", "S3", "T4"}
 """These look like codes, and the field knows them. A part of a longer name, such as Search-R1, is no code either."""
 
 

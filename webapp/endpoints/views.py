@@ -63,7 +63,7 @@ class EndpointForm(forms.Form):
         required=False,
         widget=forms.PasswordInput(attrs={"autocomplete": "off"}),
         help_text=gettext_lazy(
-            "Sent as a bearer token, to this server alone. It is kept in a file and never shown again."
+            "Sent as a bearer token, to this server alone. It is stored encrypted and never shown again."
         ),
     )
     remove_key = forms.BooleanField(label=gettext_lazy("Remove the key"), required=False)

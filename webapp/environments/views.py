@@ -134,7 +134,7 @@ class EnvironmentForm(LimitsForm):
         required=False,
         strip=True,
         widget=forms.PasswordInput(attrs={"autocomplete": "off"}),
-        help_text=gettext_lazy("Sent to the server as a bearer token. It is kept in a file and never shown again."),
+        help_text=gettext_lazy("Sent to the server as a bearer token. It is stored encrypted and never shown again."),
     )
     server_name = forms.CharField(
         label=gettext_lazy("Identity"),

@@ -171,16 +171,40 @@ def _broker_answers() -> bool:
 
 # The page of workers.
 
+
+class ProblemWords(NamedTuple):
+    """Why a worker claims nothing, and what an administrator does about it."""
+
+    sentence: str
+    hint: str
+
+
+FOLDER_HINT = gettext_noop("Mount the folder that the web server uses, or run manage.py adopt_data_folder there.")
 PROBLEMS = {
-    "no_identity": gettext_noop("Its data folder has no identity, so it is not this installation's folder."),
-    "other_identity": gettext_noop("Its data folder belongs to another installation."),
-    "files_away": gettext_noop("The store of files does not answer: see TILTYARD_FILES."),
-    "files_refused": gettext_noop("The store of files refuses its access."),
-    "files_unclaimed": gettext_noop(
-        "The store of files belongs to no site yet: start the site's own host with it first."
+    "no_identity": ProblemWords(
+        gettext_noop("Its data folder has no identity, so it is not this installation's folder."), FOLDER_HINT
     ),
-    "other_site": gettext_noop("The store of files belongs to another site."),
-    "other_key": gettext_noop("It has another secret key than this site: it could read no keys and tokens."),
+    "other_identity": ProblemWords(gettext_noop("Its data folder belongs to another installation."), FOLDER_HINT),
+    "other_key": ProblemWords(
+        gettext_noop("It has another secret key than this site: it could read no keys and tokens."),
+        gettext_noop("Give every process the same TILTYARD_SECRET_KEY; docs/operations.md says how to replace it."),
+    ),
+    "files_away": ProblemWords(
+        gettext_noop("The store of files does not answer."),
+        gettext_noop("Start it, or check TILTYARD_FILES_ENDPOINT and the network."),
+    ),
+    "files_refused": ProblemWords(
+        gettext_noop("The store of files refuses its access."),
+        gettext_noop("Check TILTYARD_FILES_KEY_ID, TILTYARD_FILES_SECRET and the rights on TILTYARD_FILES."),
+    ),
+    "files_unclaimed": ProblemWords(
+        gettext_noop("The store of files belongs to no site yet."),
+        gettext_noop("Start the site's own host with the same TILTYARD_FILES."),
+    ),
+    "other_site": ProblemWords(
+        gettext_noop("The store of files belongs to another site."),
+        gettext_noop("Give this site a bucket or a prefix of its own in TILTYARD_FILES."),
+    ),
 }
 
 
@@ -198,6 +222,7 @@ class WorkerLine(NamedTuple):
     gone: bool
     age: timedelta
     problem: str
+    hint: str
     runs: list[RunAtWork]
     readings: list[str]
     host: str
@@ -225,10 +250,11 @@ def _runs_at_work(user: User) -> dict[str, list[RunAtWork]]:
 
 def _worker_line(worker: Worker, runs: list[RunAtWork]) -> WorkerLine:
     age: timedelta = worker.age  # type: ignore[attr-defined]
-    problem = _(PROBLEMS[worker.problem]) if worker.problem in PROBLEMS else worker.problem
+    words = PROBLEMS.get(worker.problem)
+    problem, hint = (_(words.sentence), _(words.hint)) if words else (worker.problem, "")
     gone = age > GONE_AFTER
     readings = [] if gone else _readings(worker.devices or [])
-    return WorkerLine(worker, gone, age, problem, runs, readings, host_of(worker.name))
+    return WorkerLine(worker, gone, age, problem, hint, runs, readings, host_of(worker.name))
 
 
 def _readings(devices: list[dict[str, Any]]) -> list[str]:

@@ -133,7 +133,7 @@ class HubTokenForm(forms.Form):
         max_length=500,
         widget=forms.PasswordInput(attrs={"autocomplete": "off"}),
         help_text=gettext_lazy(
-            "A token with read access is enough. It is kept in a file, never shown again, and given only to trainers "
+            "A token with read access is enough. It is stored encrypted, never shown again, and given only to trainers "
             "of this project."
         ),
     )

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
+from django.test import Client
+from django.utils import timezone
+from django.utils.html import escape
 
 from training.errors import FilesAway
 from webapp.common import objects
 from webapp.common.workers import beating
 from webapp.common.workers.beating import folder_problem, identity_file, training_problem
 from webapp.common.workers.models import DataFolder, Worker
+from webapp.people.teams.models import User
+from webapp.site.workers import PROBLEMS
 
 pytestmark = pytest.mark.django_db
 
@@ -60,6 +66,21 @@ def test_another_site_s_store_or_folder_is_refused(hosts: Any) -> None:
     hosts("site")
     identity_file().write_text(str(DataFolder.objects.get().identity))
     assert training_problem() == "other_site", "the site does not take over what belongs to another"
+
+
+def test_the_page_says_what_to_do_about_each_problem(alice: User, client_for: Callable[..., Client]) -> None:
+    alice.is_superuser = True
+    alice.save(update_fields=["is_superuser"])
+    shown = []
+    for problem in (found for part in get_args(beating.Problem) for found in get_args(part) or [part] if found):
+        Worker.objects.update_or_create(
+            name="train@far", defaults={"problem": problem, "started_at": timezone.now(), "beat_at": timezone.now()}
+        )
+        words, page = PROBLEMS[problem], client_for(alice).get("/workers/").content.decode()
+        assert escape(words.sentence) in page and escape(words.hint) in page, problem
+        assert ("adopt_data_folder" in page) == (problem in ("no_identity", "other_identity")), problem
+        shown.append(problem)
+    assert set(shown) == set(PROBLEMS)
 
 
 def test_the_page_shows_what_a_child_found(hosts: Any, monkeypatch: pytest.MonkeyPatch) -> None:
