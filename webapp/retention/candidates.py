@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from django.db.models import Case, CharField, Count, Exists, Model, OuterRef, Q, QuerySet, Sum, Value, When
+from django.db.models import Case, CharField, Count, Exists, Model, OuterRef, QuerySet, Sum, Value, When
 from django.db.models.functions import Coalesce
 from django.utils.translation import gettext_lazy as _
 
@@ -76,13 +76,13 @@ class Forecast(NamedTuple):
 def items_of(project: Project, *, run: UUID | None = None) -> dict[Kept, list[Item]]:
     """What the ended runs of a project have of each kind, those that ended first first; of one run alone if given."""
     found: dict[Kept, list[Item]] = {kind: [] for kind in Kept}
-    compared, (names, ids) = _compared(project), _named(project)
+    compared, (names, ids) = _compared(project), _awaited(project)
     fields = ("pk", "name", "ended_at", "why", "stored__words", "stored__tokens", "stored__logs", "stored__turns")
     ended = {}
     rows = _ended(project, run).order_by("ended_at", "pk")
     for pk, name, at, why, words, tokens, logs, turns in rows.values_list(*fields):
         if why in ("", REGISTERED):
-            why = COMPARED if str(pk) in compared else AWAITED if name in names or str(pk) in ids else why
+            why = COMPARED if str(pk) in compared else AWAITED if name in names or pk in ids else why
         ended[pk] = (name, at, why)
         sizes = {Kept.WORDS: (words or 0) + (tokens or 0), Kept.TOKENS: tokens or 0, Kept.LOGS: logs or 0}
         for kind, size in sizes.items():
@@ -156,9 +156,8 @@ def _ended(project: Project, run: UUID | None) -> QuerySet[Any]:
 
 
 def _why() -> Case:
-    """The first reason of ``WHY`` that the database finds; the others are in columns of JSON."""
+    """The first reason of ``WHY`` that rows of others give; ``_compared`` and ``_awaited`` have those in JSON."""
     this, rollouts = OuterRef("pk"), OuterRef("pk")
-    needs = Run.objects.exclude(state__in=TERMINAL)
     reasons = {
         "starred": RunStar.objects.filter(run=this),
         "pinned": PinnedChart.objects.filter(run=this),
@@ -168,7 +167,6 @@ def _why() -> Case:
         "continued": _related(Rollout, "branches").filter(rollout__run=rollouts),
         "played on": _related(Rollout, "continuations").filter(rollout__run=rollouts),
         "viewed": _related(Run, "rollout_views").filter(run=this),
-        AWAITED: needs.filter(Q(after=this) | Q(parent=this) | Q(resume_checkpoint__run=this)),
         REGISTERED: RegisteredModel.objects.filter(checkpoint__run=this),
     }
     return Case(
@@ -182,16 +180,16 @@ def _related(model: type[Model], relation: str) -> QuerySet[Any]:
     return model._meta.get_field(relation).related_model._base_manager.all()  # type: ignore[union-attr,return-value]
 
 
-def _named(project: Project) -> tuple[set[str], set[str]]:
-    """The runs that open runs of the project start from: those named by their config, and the ids of those whose
-    weights they resolved to."""
+def _awaited(project: Project) -> tuple[set[str], set[UUID | None]]:
+    """The runs that open runs of the project need: the names that their configs give, and the ids of those that they
+    wait for, continue, or start from."""
     rows = Run.objects.filter(project=project).exclude(state__in=TERMINAL)
-    names, ids = set(), set()
-    for wanted, resolved in rows.values_list("config__model__source", "resolved__model__source"):
+    fields = ("config__model__source", "resolved__model__source", "after", "parent", "resume_checkpoint__run")
+    names, ids = set(), set[UUID | None]()
+    for wanted, resolved, *others in rows.values_list(*fields):
         if kind_in(wanted or "") == "run":
             names.add(name_in("run", wanted))
-        if (found := run_in(resolved or "")) is not None:
-            ids.add(str(found))
+        ids.update(others, [run_in(resolved or "")])
     return names, ids
 
 

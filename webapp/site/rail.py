@@ -80,6 +80,7 @@ RAIL = (
         (
             Page(_("Project"), "team-settings", ("team", "member", "hub", "project-delete")),
             Page(_("Run doctor"), "doctor-rules", ("doctor",)),
+            Page(_("Retention"), "retention-page", ("retention-page",)),
             Page(_("Channels"), "channel-list", ("channel",)),
             Page(_("API tokens"), "team-tokens", ("team-tokens", "team-token"), for_owners=True),
             Page(_("Machine accounts"), "team-machines", ("team-machines", "team-machine"), for_owners=True),

@@ -61,6 +61,7 @@ def test_what_is_looked_at_and_how_often() -> None:
         "recover": 15,
         "doctor": 10,
         "index": 60,
+        "retention": 300,
         "tidy": 3600,
     }
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.core.exceptions import ValidationError
 from django.core.management import call_command
 from django.test import Client
 from django.urls import reverse
@@ -25,7 +26,7 @@ from webapp.reading.rewinding.models import Branch, Continuation
 from webapp.retention import services
 from webapp.retention.candidates import WHY, items_of
 from webapp.retention.measuring import measure, measure_some, unmeasured
-from webapp.retention.rules import Rule, rules_change, rules_of
+from webapp.retention.rules import MOST, Rule, rules_change, rules_of
 from webapp.retention.services import apply, expire, look, overview
 from webapp.runs.advisories.models import Advisory
 from webapp.runs.models import Attempt, Run, RunStar
@@ -98,6 +99,8 @@ def test_a_run_is_measured_once_after_its_end(ended: Callable[..., Run], make_ru
     stored = StoredSize.objects.get(run=run)
     assert (stored.tokens, stored.logs, stored.turns, stored.sampled) == (300, 250, 6, 6)
     assert 500 + 6 * 80 < stored.words < 500 + 6 * (len(TEXT) + 400)
+    assert list(unmeasured()) == []
+    Run.objects.filter(pk=run.pk).update(finished_at=stored.measured_at)
     assert list(unmeasured()) == []
     Run.objects.filter(pk=run.pk).update(finished_at=timezone.now() + timedelta(seconds=1))  # resumed, ended again
     assert list(unmeasured()) == [run]
@@ -398,6 +401,22 @@ def test_pages_and_the_api_say_when_and_why_it_is_gone(
     assert "按项目的" in chinese and "30 天" in chinese
 
 
+def test_a_rollout_after_the_removal_was_not_removed(
+    ended: Callable[..., Run], project: Project, alice: User, client_for: Callable[..., Client]
+) -> None:
+    """It was recorded by the resumed run, and its environment never answered: it has no turns of its own."""
+    run = ended(state="failed")
+    _set(project, alice, words=1)
+    look()
+    later = Rollout.objects.create(
+        run=run, attempt=2, step=2, group=0, index=0, started_at=timezone.now(), seq=51, status="excluded"
+    )
+    found = client_for(alice).get(f"/api/v1/rollouts/{later.pk}").json()
+    assert (found["transcript"], found["removed"]) == ([], None)
+    page = client_for(alice).get(reverse("rollout-detail", args=[project.slug, later.pk])).content.decode()
+    assert "Removed on" not in page
+
+
 # --- Rules ------------------------------------------------------------------------------------------------------------
 def test_a_project_has_the_sites_rule_until_it_has_its_own(project: Project, alice: User, settings: Any) -> None:
     settings.RETENTION = settings.RETENTION | {"tokens": {"days": 30, "gib": None}}
@@ -409,6 +428,18 @@ def test_a_project_has_the_sites_rule_until_it_has_its_own(project: Project, ali
     assert AuditEntry.objects.filter(action="retention_changed", username="alice").count() == 2
     rules_change(project=project, user=alice, rules={"tokens": None})
     assert AuditEntry.objects.count() == 2  # nothing changed
+
+
+@pytest.mark.parametrize("wrong", [0, -1, MOST + 1])
+def test_a_limit_has_a_least_and_a_largest_value(wrong: int, project: Project, alice: User) -> None:
+    for limit in ("days", "gib"):
+        with pytest.raises(ValidationError, match="A limit is a whole number from 1 to 999999"):
+            rules_change(project=project, user=alice, rules={"logs": {limit: wrong}})
+        for right in (1, MOST):
+            rules = rules_change(project=project, user=alice, rules={"logs": {limit: right}})
+            assert getattr(rules[Kept.LOGS], limit) == right
+    with pytest.raises(ValidationError, match="It must be one of words, tokens, logs, checkpoints"):
+        rules_change(project=project, user=alice, rules={"runs": {"days": 1}})
 
 
 def test_the_page_previews_and_then_keeps(

@@ -96,12 +96,12 @@ def test_owners_see_what_only_owners_may_open(
     alice: User, bob: User, rita: User, project: Project, client_for: ClientFor
 ) -> None:
     settings = "/p/joust/settings/"
-    common = [(settings, "page"), (settings + "doctor/", ""), (settings + "channels/", "")]
+    common = [(settings, "page"), *((settings + name, "") for name in ("doctor/", "retention/", "channels/"))]
     common += [("/workers/", ""), ("/usage/", "")]
     for user in (bob, rita):
         assert below(client_for(user), settings) == common
     owned = [(settings + "tokens/", ""), (settings + "machines/", "")]
-    assert below(client_for(alice), settings) == [*common[:3], *owned, *common[3:]]
+    assert below(client_for(alice), settings) == [*common[:4], *owned, *common[4:]]
 
 
 def test_every_page_of_a_project_has_a_place() -> None:

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from django.contrib.auth import SESSION_KEY
+from django.contrib.sessions.models import Session
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.db import connection
 from django.test import Client
@@ -109,6 +111,7 @@ def test_a_person_goes_and_what_they_made_stays(
         None,
     )
     assert row.deleted_at is not None and not row.is_active and not row.has_usable_password()
+    assert str(bob.pk) not in {session.get_decoded().get(SESSION_KEY) for session in Session.objects.all()}
     assert his.get(f"/p/{project.slug}/")["Location"].startswith("/login/")
     for model in (ApiToken, LoginLink, Identity, RunStar, SharedLink, Watch):
         assert not model._base_manager.exists(), model
