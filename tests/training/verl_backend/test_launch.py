@@ -11,9 +11,10 @@ import yaml
 from tests.training.helpers import events, of_type
 from tests.training.verl_backend.cpu_job import cpu_job
 from training.algorithms.job import row_order
+from training.config import JobConfig
 from training.errors import ConfigError
 from training.rollout.tokens import ChatTemplate
-from training.verl_backend.folder import JobFolder
+from training.verl_backend.folder import JobFolder, Plan
 from training.verl_backend.launch import make_folder
 from training.verl_backend.tasks import Places
 
@@ -78,6 +79,8 @@ def test_a_stop_is_a_file_that_every_host_sees(tmp_path: Path) -> None:
     assert not folder.asked_to_stop
     folder.ask_to_stop()
     assert folder.asked_to_stop and JobFolder(tmp_path / "verl").asked_to_stop
+    folder.write(JobConfig.model_validate({"data": {"train": "x"}}), Plan(attempt=2, order=[], rows=0, eos_id=2))
+    assert not folder.asked_to_stop, "another attempt in the same folder begins without it"
 
 
 def test_the_journal_of_a_process_is_its_own(tmp_path: Path) -> None:
