@@ -143,6 +143,7 @@ def test_the_patience_with_a_cluster_ends(tmp_path: Path) -> None:
         job.run({})
     left = [event.patience_left_s for event in said if isinstance(event, Held)]
     assert min(left) > 0 and len(left) <= PATIENCE_S / SAID_EVERY_S
+    assert job._clock() - 1 <= PATIENCE_S + 3, "asked again for so long, and no longer"
     assert not (tmp_path / "2" / "verl" / "variables.json").exists()
 
 

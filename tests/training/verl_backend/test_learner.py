@@ -16,12 +16,13 @@ from typing import Any
 
 import psutil
 import pytest
+from pydantic import ValidationError
 
 from tests.training.helpers import events, of_type
 from tests.training.verl_backend.cpu_job import cpu_job
 from training.algorithms.checkpoints import write_whole
 from training.algorithms.job import Job
-from training.config import JobConfig
+from training.config import METHODS, JobConfig
 from training.errors import ConfigError, DiedWithoutWord
 from training.main import EXIT_FAILED, EXIT_PAUSED, EXIT_STOPPED, learner_of, run_job
 from training.model_check import check_model_folder
@@ -77,8 +78,29 @@ def test_who_trains_follows_from_the_hardware(tmp_path: Path) -> None:
     assert learner_of(one).__name__ == "run_grpo"
     two = JobConfig.model_validate({"data": {"train": "x"}, "hardware": {"devices": 2}})
     assert learner_of(two).__name__ == "run_verl"
-    asked = JobConfig.model_validate({"data": {"train": "x"}, "hardware": {"backend": "verl"}})
-    assert learner_of(asked).__name__ == "run_verl"
+    for hardware in ({"hosts": 2}, {"backend": "verl"}, {"devices": 2, "backend": "verl"}):
+        asked = JobConfig.model_validate({"data": {"train": "x"}, "hardware": hardware})
+        assert learner_of(asked).__name__ == "run_verl"
+
+
+@pytest.mark.parametrize("hardware", [{"devices": 2}, {"hosts": 2}])
+def test_our_own_trainer_has_one_device(hardware: dict[str, int]) -> None:
+    JobConfig.model_validate({"data": {"train": "x"}, "hardware": {"backend": "trl"}})
+    with pytest.raises(ValidationError, match="TRL trains on one device here"):
+        JobConfig.model_validate({"data": {"train": "x"}, "hardware": hardware | {"backend": "trl"}})
+
+
+@pytest.mark.parametrize("kind", [kind for kind, method in METHODS.items() if method.trains and kind != "grpo"])
+@pytest.mark.parametrize("hardware", [{"devices": 2}, {"backend": "verl"}])
+def test_other_methods_are_not_for_verl(kind: str, hardware: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError, match="verl trains by GRPO here"):
+        JobConfig.model_validate({"kind": kind, "data": {"train": "x"}, "hardware": hardware})
+
+
+def test_what_trains_nothing_asks_for_no_devices() -> None:
+    """An evaluation that was made of a run's options plays on one."""
+    config = JobConfig.model_validate({"kind": "evaluate", "data": {"train": "x"}, "hardware": {"devices": 2}})
+    assert not config.by_verl
 
 
 @pytest.mark.parametrize(
