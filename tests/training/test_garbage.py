@@ -27,11 +27,11 @@ def thawed() -> Iterator[None]:
 
 
 def test_what_was_loaded_before_is_left_out_and_what_is_new_is_found(thawed: None) -> None:
-    before = gc.get_threshold()
+    before, loaded = gc.get_threshold(), len(gc.get_objects())
     old = Ring()
     old_gone = weakref.ref(old)
     with few_collections():
-        assert gc.get_threshold() == (YOUNG, *before[1:]) and gc.get_freeze_count() > 100_000
+        assert gc.get_threshold() == (YOUNG, *before[1:]) and gc.get_freeze_count() > 0.9 * loaded
         new_gone = weakref.ref(Ring())
         del old
         gc.collect()
@@ -51,10 +51,11 @@ def test_what_was_frozen_before_stays_so() -> None:
 
 
 def test_one_within_another_leaves_what_that_has_left_out(thawed: None) -> None:
+    loaded = len(gc.get_objects())
     with few_collections():
         with few_collections():
             pass
-        assert gc.get_freeze_count() > 100_000
+        assert gc.get_freeze_count() > 0.9 * loaded
     assert gc.get_freeze_count() == 0
 
 
