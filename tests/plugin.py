@@ -23,6 +23,7 @@ import psycopg
 import pytest
 
 from tests.pure import pytest_collection_finish, pytest_collectstart, pytest_runtest_teardown, set_library_environment
+from webapp.common.env import secret_key
 from webapp.common.host import Embedded
 from webapp.ops.catalogues import catalogues_compile
 
@@ -53,16 +54,28 @@ def _start_services() -> None:
     os.environ["DATABASE_URL"] = services.database_url
 
 
+def _data_folder(name: str) -> Path:
+    """A data folder of this run of the tests. All have one secret key, as the hosts of a site have: what the template's
+    migrations encrypt, every worker reads."""
+    root = Path(os.environ[FOLDER_VARIABLE])
+    folder, key = root / name, root / "secret_key"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    secret_key(key, "TILTYARD_SECRET_KEY")
+    if key.exists() and not (folder / key.name).exists():
+        shutil.copy(key, folder)
+    return folder
+
+
 def _start_template() -> None:
     """Migrate one database for all workers, while they import the tests; ``template_ready`` waits for it."""
-    folder, url = Path(os.environ[FOLDER_VARIABLE]), urlsplit(os.environ["DATABASE_URL"])
+    folder, url = _data_folder("template"), urlsplit(os.environ["DATABASE_URL"])
     with psycopg.connect(os.environ["DATABASE_URL"], autocommit=True) as connection:
         connection.execute(f"CREATE DATABASE {TEMPLATE}")
-    places = {"DATABASE_URL": url._replace(path=f"/{TEMPLATE}").geturl(), "TILTYARD_DATA_DIR": str(folder / "template")}
+    places = {"DATABASE_URL": url._replace(path=f"/{TEMPLATE}").geturl(), "TILTYARD_DATA_DIR": str(folder)}
     process = subprocess.Popen([sys.executable, "manage.py", "migrate", "-v0"], cwd=ROOT, env={**os.environ, **places})
 
     def wait() -> None:
-        (folder / "migrated").write_text(str(process.wait()))
+        (folder.parent / "migrated").write_text(str(process.wait()))
 
     threading.Thread(target=wait, name="template", daemon=True).start()
 
@@ -81,8 +94,7 @@ def template_ready(seconds: float = 240.0) -> str:
 def _set_environment() -> None:
     """In every process: what settings read. Each worker has its own Redis database and data folder."""
     worker = os.environ.get("PYTEST_XDIST_WORKER", "")
-    folder = Path(os.environ[FOLDER_VARIABLE]) / (worker or "main")
-    folder.mkdir(mode=0o700, exist_ok=True)
+    folder = _data_folder(worker or "main")
     (folder / "static").mkdir(exist_ok=True)
     number = int(worker.removeprefix("gw")) + 1 if worker else 0
     os.environ |= {
