@@ -129,6 +129,13 @@ def disk_fault(exc: BaseException, path: Path) -> StorageFull | None:
     )
 
 
+def journal_fault(exc: OSError, journal: Path) -> StorageFull:
+    """The error that ends a run whose journal takes no line, whatever the reason."""
+    return disk_fault(exc, journal) or StorageFull(
+        f"The journal cannot be written: {exc}", hint="Free space in the run directory, then resume."
+    )
+
+
 def _number_now(path: Path) -> int:
     """Why the disk of ``path`` took no write a moment ago: what it says of another one, else by its room."""
     place = next(folder for folder in (path, *path.resolve().parents) if folder.is_dir())

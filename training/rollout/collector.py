@@ -26,9 +26,9 @@ from typing import Literal
 from training.chat_client import drop_clients, keep_clients, usage
 from training.config import JobConfig, Signal
 from training.data import Row
-from training.errors import DataError, StopRequested, StorageFull, TiltyardError
+from training.errors import DataError, StopRequested, TiltyardError
 from training.journal import ORDERS_NAME, Event, GroupScored, Journal, PhaseChanged, RolloutStarted
-from training.machine import disk_fault
+from training.machine import journal_fault
 from training.rewards.combining import SCHEDULES_ENDED
 from training.rewards.scoring import components_of
 from training.rollout.figures import judge_figures, part_figures, step_figures
@@ -214,9 +214,7 @@ class Collector:
         try:
             self._journal.write(event)
         except OSError as exc:
-            self.fatal = disk_fault(exc, self._journal.path) or StorageFull(
-                f"The journal cannot be written: {exc}", hint="Free space in the run directory, then resume."
-            )
+            self.fatal = journal_fault(exc, self._journal.path)
 
 
 # An evaluation's rollouts: step after step without a pause between them, each task with seeds of its own.

@@ -22,9 +22,9 @@ from training.chat_client import keep_clients
 from training.config import JobConfig
 from training.data import Row
 from training.data.reader import load_rows
-from training.errors import StorageFull, TiltyardError
+from training.errors import TiltyardError
 from training.journal import ORDERS_NAME, Event, Journal
-from training.machine import disk_fault
+from training.machine import journal_fault
 from training.policy.engine import Engine
 from training.rewards.combining import GroupStatistics
 from training.rewards.scoring import components_of, score_episode
@@ -206,9 +206,7 @@ class Actor:
         try:
             self._journal.write(event)
         except OSError as exc:
-            self.fatal = disk_fault(exc, self._journal.path) or StorageFull(
-                f"The journal cannot be written: {exc}", hint="Free space in the run directory, then resume."
-            )
+            self.fatal = journal_fault(exc, self._journal.path)
 
     def close(self) -> None:
         """End the scoring threads, and close the journal."""

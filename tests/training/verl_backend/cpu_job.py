@@ -60,7 +60,7 @@ def cpu_job(run_dir: Path, base: Path, url: str, **groups: Any) -> Job:
     return Job(job_config(**given), run_dir, Journal(run_dir), threading.Event())
 
 
-def run_on_cpu(job: Job, run_dir: Path | None = None, **given: Any) -> int:
+def run_by_verl(job: Job, run_dir: Path | None = None, **given: Any) -> int:
     """Run the job as a worker does, with a process of verl's; the exit code. ``given`` goes to ``run_job``.
 
     Skips where verl is not installed.

@@ -18,7 +18,7 @@ from websockets.asyncio.server import ServerConnection
 
 from tests.training.helpers import events, job_config, of_type, scripted_server
 from tests.training.verl_backend.conftest import PYTHON, ROOT
-from tests.training.verl_backend.cpu_job import behave, cpu_job, run_on_cpu
+from tests.training.verl_backend.cpu_job import behave, cpu_job, run_by_verl
 from training.config import config_to_yaml
 from training.journal import Event, Held, LogLine
 from training.model_check import check_model_folder
@@ -215,7 +215,7 @@ def test_two_hosts(cluster: str, trained_folder: Path, tmp_path: Path, no_health
     groups = {"run": {"max_steps": 2, "save_every": 1, "device": "cpu"}, "hardware": {"hosts": 2}}
     with scripted_server(behave) as url:
         job = cpu_job(run_dir, trained_folder, url, **groups)
-        assert run_on_cpu(job) == 0
+        assert run_by_verl(job) == 0
     assert status_of(cluster, run_dir) == "SUCCEEDED"
     last = events(run_dir)[-1]
     assert (last.type, last.status, last.step) == ("run_finished", "succeeded", 2)

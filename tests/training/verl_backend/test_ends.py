@@ -12,7 +12,7 @@ import pytest
 from websockets.asyncio.server import ServerConnection
 
 from tests.training.helpers import error, events, of_type, scripted_server
-from tests.training.verl_backend.cpu_job import behave, cpu_job, run_on_cpu
+from tests.training.verl_backend.cpu_job import behave, cpu_job, run_by_verl
 from tests.training.verl_backend.test_whole_loop import apart, by_trl, outcomes
 from training.algorithms.job import Job
 from training.main import EXIT_FAILED, EXIT_PAUSED, EXIT_STOPPED
@@ -80,7 +80,7 @@ def test_a_run_continues_after_a_lost_worker_and_a_stop(trained_folder: Path, tm
 def attempt(job: Job, folder: Path, *earlier: Path) -> int:
     """Run an attempt of the job after some others."""
     number = int(folder.name)
-    return run_on_cpu(job, folder, attempt=number, earlier=earlier, resume_from=[folder.parent] if earlier else [])
+    return run_by_verl(job, folder, attempt=number, earlier=earlier, resume_from=[folder.parent] if earlier else [])
 
 
 def test_steps_without_a_survivor_move_no_weights_and_pause_the_run(
@@ -93,7 +93,7 @@ def test_steps_without_a_survivor_move_no_weights_and_pause_the_run(
 
     with scripted_server(broken) as url:
         job = cpu_job(run_dir, trained_folder, url, run={"max_steps": 5}, rollout={"failure_pause_steps": 2})
-        assert run_on_cpu(job) == EXIT_PAUSED
+        assert run_by_verl(job) == EXIT_PAUSED
     last = events(run_dir)[-1]
     assert (last.type, last.status, last.step, last.error.code) == ("run_finished", "paused", 1, "too_many_failures")
     assert "in 2 steps in a row" in last.error.message and last.error.boundary == "environment"

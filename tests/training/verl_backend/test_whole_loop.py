@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.training.helpers import events, of_type, scripted_server
-from tests.training.verl_backend.cpu_job import behave, cpu_job, run_on_cpu
+from tests.training.verl_backend.cpu_job import behave, cpu_job, run_by_verl
 from training.algorithms.job import Job
 from training.config.run import HardwareConfig
 from training.journal import Journal
@@ -84,7 +84,7 @@ def test_two_steps(devices: int, beta: float, trained_folder: Path, tmp_path: Pa
     run_dir = tmp_path / "run"
     with scripted_server(behave) as url:
         job = cpu_job(run_dir, trained_folder, url, grpo={"beta": beta}, **sized(devices))
-        assert run_on_cpu(job) == 0
+        assert run_by_verl(job) == 0
         alone = by_trl(job, tmp_path / "trl")
     found, folders = events(run_dir), (run_dir, tmp_path / "trl")
 
