@@ -11,7 +11,7 @@ from django.core.management import call_command
 
 from tests.training.verl_backend.test_merger import Process, begin, end, scored, turn
 from training.config import JobConfig, config_to_yaml
-from training.journal import Metrics, PhaseChanged, RunFinished, RunStarted
+from training.journal import Journal, Metrics, PhaseChanged, RunFinished, RunStarted
 from training.verl_backend.merger import Merger
 from webapp.runs.metrics.models import MetricPoint
 from webapp.runs.models import Run
@@ -35,9 +35,12 @@ def test_a_merged_journal_is_imported_whole(project: Any, tmp_path: Path) -> Non
             process.say(at + 5, *(end(name, reward=0.25 * step) for name in names), scored(step, group, *names))
         trainer.say(at + 9, Metrics(step=step, values={"reward": 0.25 * step}))
     trainer.say(began + 300, RunFinished(status="succeeded", step=2))
-    merger = Merger(folder, 4)
+    journal = Journal(folder)
+    merger = Merger(journal, 4)
     merger.merge(over=True)
-    merger.close()
+    assert merger.last_word is not None
+    journal.write(merger.last_word)
+    journal.close()
     (folder / "config.yaml").write_text(config_to_yaml(JobConfig()))
     out = StringIO()
     call_command("import_run", str(folder), "--project", "joust", stdout=out)

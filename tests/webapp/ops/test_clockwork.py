@@ -62,6 +62,7 @@ def test_what_is_looked_at_and_how_often() -> None:
         "doctor": 10,
         "index": 60,
         "retention": 300,
+        "files": 10,
         "tidy": 3600,
     }
 
