@@ -19,8 +19,9 @@ OPEN = (
     "actor_rollout_ref.model.override_config.",
     "actor_rollout_ref.actor.fsdp_config.mixed_precision.",
     "actor_rollout_ref.ref.fsdp_config.mixed_precision.",
+    "ray_kwargs.ray_init.",
 )
-"""Mappings of verl that take any key: for transformers, and for FSDP's precision."""
+"""Mappings of verl that take any key: for transformers, for FSDP's precision, and for ``ray.init``."""
 JOBS: list[dict[str, Any]] = [
     {},
     {"optim": {"micro_batch_size": 4, "schedule": "cosine", "warmup_steps": 3}},
