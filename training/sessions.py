@@ -203,12 +203,13 @@ class Works:
 # A process that must not outlive who started it holds the read end of a pipe of theirs.
 
 EXIT_PARENT_DIED = 3
+BEFORE_S = 15.0
 
 
 def watch_parent(descriptor: int, before: Callable[[], None] = lambda: None) -> None:
     """Exit at once when the other end of the pipe closes: a trainer must not outlive its supervisor.
 
-    ``before`` is done first, whatever comes of it.
+    ``before`` is done first, whatever comes of it, for ``BEFORE_S`` at most.
     """
 
     def watch() -> None:
@@ -217,8 +218,9 @@ def watch_parent(descriptor: int, before: Callable[[], None] = lambda: None) -> 
                 continue
         except OSError:
             sys.stderr.write("The parent's pipe broke.\n")
-        with suppress(Exception):  # whatever it is, this process has to end
-            before()
+        last = threading.Thread(target=before, name="before-exit", daemon=True)
+        last.start()
+        last.join(BEFORE_S)
         os._exit(EXIT_PARENT_DIED)
 
     threading.Thread(target=watch, name="parent-watch", daemon=True).start()

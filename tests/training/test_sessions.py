@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
 
-from training.sessions import SHARED, end_session, members
+import pytest
+
+from training.sessions import EXIT_PARENT_DIED, SHARED, end_session, members
 
 # Makes one piece of shared memory after another, and leaves them to the process that ends it.
 MAKER = """\
@@ -48,3 +51,24 @@ def test_a_stopped_process_gets_its_time_to_end_by_itself() -> None:
     end_session(child.pid, grace_s=20.0)
     assert child.wait(20) == 7
     child.stdout.close()
+
+
+WATCHING = """
+import sys, time
+from training import sessions
+sessions.BEFORE_S = 0.2
+def before():
+    {last}
+sessions.watch_parent(int(sys.argv[1]), before)
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("last", ["pass", "raise RuntimeError('the cluster is away')", "time.sleep(60)"])
+def test_a_process_ends_with_its_parent_whatever_it_does_before(last: str) -> None:
+    read_fd, alive_fd = os.pipe()
+    command = [sys.executable, "-c", WATCHING.format(last=last), str(read_fd)]
+    process = subprocess.Popen(command, pass_fds=(read_fd,), stderr=subprocess.DEVNULL)
+    os.close(read_fd)
+    os.close(alive_fd)
+    assert process.wait(30) == EXIT_PARENT_DIED

@@ -89,7 +89,8 @@ class ClusterJob:
         return 0 if status == "SUCCEEDED" else 1
 
     def stop(self) -> None:
-        """Have it end now."""
+        """Have it end now, and leave nothing that opens environments."""
+        self._folder.forget_variables()
         _stop(self._client, self.name)
 
     def _stop_earlier(self, folders: Iterable[Path]) -> None:
@@ -103,7 +104,7 @@ class ClusterJob:
         said_at = -SAID_EVERY_S
         while True:
             try:
-                status = str(getattr(status := self._client.get_job_status(self.name), "value", status))
+                status = _status(self._client, self.name)
             except ConnectionError as exc:
                 since = self._clock() if since is None else since
                 left = PATIENCE_S - (self._clock() - since)
@@ -130,13 +131,17 @@ class ClusterJob:
         self._write(Held(step=0, error=error, next_try_s=POLL_S, patience_left_s=left_s))
 
 
+def _status(client: Client, name: str) -> str:
+    found: Any = client.get_job_status(name)
+    return str(getattr(found, "value", found))  # Ray's is an enumeration
+
+
 def _stop(client: Client, name: str) -> bool:
     """Stop a job; whether there was one that had not ended."""
     try:
-        status = client.get_job_status(name)
+        if _status(client, name) in ENDED:
+            return False
     except RuntimeError:  # it is not known
-        return False
-    if str(getattr(status, "value", status)) in ENDED:
         return False
     client.stop_job(name)
     return True

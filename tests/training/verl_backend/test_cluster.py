@@ -116,6 +116,15 @@ def test_a_job_that_did_not_succeed_has_failed(tmp_path: Path, status: str) -> N
     assert job.run({}) == 1
 
 
+def test_a_job_that_is_stopped_leaves_nothing_that_opens_environments(tmp_path: Path) -> None:
+    client = Fake("RUNNING", known=(name_of(tmp_path / "2"),))
+    job, _said = made(tmp_path, client)
+    JobFolder(tmp_path / "2" / "verl").keep_variables({"TILTYARD_ENV_TOKEN": "secret"})
+    job.stop()
+    assert client.stopped == [job.name]
+    assert not (tmp_path / "2" / "verl" / "variables.json").exists()
+
+
 def test_jobs_of_earlier_attempts_are_stopped_first(tmp_path: Path) -> None:
     first, other = tmp_path / "1", tmp_path / "0"
     client = Fake("SUCCEEDED", known=(name_of(first),))
