@@ -51,6 +51,12 @@ RAY = (RAY_ADDRESS, "RAY_AUTH_MODE", "RAY_AUTH_TOKEN")
 PARENT_VARIABLE = "TILTYARD_PARENT_FD"
 
 
+def python_of(variable: str, folder: str) -> Path:
+    """The Python that ``variable`` names, else that of the repository's virtualenv ``folder``; it may be missing."""
+    named = os.environ.get(variable, "")
+    return Path(named) if named else ROOT / folder / "bin" / "python"
+
+
 def child_env(*names: Iterable[str], **named: str) -> dict[str, str]:
     """The variables of ours that ``names`` list, our code, UTF-8, and ``named``, which wins."""
     return {"LANG": "C.UTF-8", "PYTHONPATH": str(ROOT), **known(*names), **named}

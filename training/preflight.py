@@ -336,10 +336,10 @@ def _hardware(config: JobConfig, device: str) -> Iterator[Check]:
 
 def _verl(config: JobConfig) -> Sentence:
     from training.policy.vllm_server import installed_version
-    from training.verl_backend.learner import NO_CLUSTER, NOT_INSTALLED, cluster, verl_python
+    from training.verl_backend.learner import NAME_A_CLUSTER, NO_CLUSTER, NOT_INSTALLED, cluster, verl_python
 
     if config.hardware.hosts > 1 and not cluster():
-        raise _Problem(sentence(NO_CLUSTER.text), NO_CLUSTER.hint, option="hardware.hosts")
+        raise _Problem(sentence(NO_CLUSTER), NAME_A_CLUSTER, option="hardware.hosts")
     try:
         python = verl_python()
     except TiltyardError:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from training.addresses import AddressRefused
-from training.children import DEVICES, MODELS, PLACES, ROOT, VLLM_PYTHON, child_env, limited_child
+from training.children import DEVICES, MODELS, PLACES, ROOT, VLLM_PYTHON, child_env, limited_child, python_of
 from training.connections import HttpClient, HttpFailed, TooLarge
 from training.errors import EnvironmentUnreachable, PolicyFault, SamplerDied, StopRequested
 from training.journal import lines_backwards
@@ -354,8 +354,7 @@ def sweep_servers(folders: Iterable[Path]) -> None:
 
 def vllm_python() -> Path:
     """The Python that has vLLM: ``TILTYARD_VLLM_PYTHON``, else the repository's own. Raises ``SamplerDied``."""
-    named = os.environ.get(VLLM_PYTHON, "")
-    python = Path(named) if named else ROOT / ".venv-vllm" / "bin" / "python"
+    python = python_of(VLLM_PYTHON, ".venv-vllm")
     if not python.is_file():
         raise SamplerDied(f"There is no vLLM here: {python} is missing.", hint=NOT_INSTALLED)
     return python

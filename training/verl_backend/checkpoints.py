@@ -10,11 +10,14 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import time
+from functools import partial
 from pathlib import Path
 
-from training.algorithms.checkpoints import MANIFEST, step_of
+from training.algorithms.checkpoints import FINAL, MANIFEST, step_of, write_whole
 from training.config import JobConfig
 from training.errors import ModelError
+from training.journal import CheckpointSaved
 from training.model_check import VERL, stored_dtype
 
 CONFIG_NAME, STATE_NAME = "config.json", "trainer_state.json"
@@ -39,6 +42,13 @@ def copy_model(source: Path, folder: Path) -> None:
     config = json.loads((source / CONFIG_NAME).read_text(encoding="utf-8"))
     kept = {name: value for name, value in config.items() if name not in CHOSEN_HERE} | {"dtype": stored_dtype(source)}
     (folder / CONFIG_NAME).write_text(json.dumps(kept, indent=2) + "\n", encoding="utf-8")
+
+
+def save_model(source: Path, run_dir: Path, step: int) -> CheckpointSaved:
+    """Leave the run's model, of the files in ``source``; the event that says so. Raises ``StorageFull``."""
+    began = time.monotonic()
+    size = write_whole(run_dir / FINAL, step, partial(copy_model, source))
+    return CheckpointSaved(step=step, path=FINAL, bytes=size, final=True, seconds=time.monotonic() - began)
 
 
 def take_saved(saved: Path, step: int, devices: int, folder: Path) -> None:

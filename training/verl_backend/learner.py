@@ -20,17 +20,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
-from training.algorithms.checkpoints import FINAL, step_of, write_whole
+from training.algorithms.checkpoints import step_of
 from training.algorithms.job import Job
-from training.children import PARENT_VARIABLE, RAY_ADDRESS, ROOT, VERL_PYTHON
+from training.children import PARENT_VARIABLE, RAY_ADDRESS, ROOT, VERL_PYTHON, python_of
 from training.config import JobConfig
 from training.errors import ConfigError, DiedWithoutWord, StopRequested
 from training.journal import CheckpointSaved, Event, Metrics, PhaseChanged, RunFinished, RunStarted
 from training.rollout.holding import wait_for_environment
 from training.rollout.protocols import check_environment
-from training.verl_backend.checkpoints import copy_model
+from training.verl_backend.checkpoints import save_model
 from training.verl_backend.figures import made_of
 from training.verl_backend.folder import FOLDER_NAME, JobFolder
 from training.verl_backend.launch import make_folder
@@ -39,20 +38,9 @@ from training.verl_backend.settings import DeviceKind
 from training.words import _
 
 NOT_INSTALLED = _("Run make setup-verl where the worker runs, or let TILTYARD_VERL_PYTHON name a Python with verl.")
+NO_CLUSTER = _("Several hosts need a Ray cluster, and none is named here.")
+NAME_A_CLUSTER = _("Set TILTYARD_RAY_ADDRESS where the worker is started, or set hardware.hosts to 1.")
 MERGE_S, END_S = 0.5, 30.0
-
-
-class Refusal(NamedTuple):
-    """A sentence, and what to do."""
-
-    text: str
-    hint: str
-
-
-NO_CLUSTER = Refusal(
-    _("Several hosts need a Ray cluster, and none is named here."),
-    _("Set TILTYARD_RAY_ADDRESS where the worker is started, or set hardware.hosts to 1."),
-)
 RAY_NOTE, RAY_PREFIX = "ray.json", "tiltyard-ray-"
 """The note in the job folder says what of a local Ray lies elsewhere on this machine."""
 ON_CPU = {"VERL_PLATFORM": "cpu", "VERL_USE_EXTERNAL_MODULES": "training.verl_backend.on_cpu"}
@@ -86,8 +74,7 @@ def run_verl(job: Job) -> None:
 
 def verl_python() -> Path:
     """The Python that has verl: ``TILTYARD_VERL_PYTHON``, else the repository's own. Raises ``ConfigError``."""
-    named = os.environ.get(VERL_PYTHON, "")
-    python = Path(named) if named else ROOT / ".venv-verl" / "bin" / "python"
+    python = python_of(VERL_PYTHON, ".venv-verl")
     if not python.is_file():
         raise ConfigError(f"There is no verl here: {python} is missing.", option="hardware.devices", hint=NOT_INSTALLED)
     return python
@@ -101,7 +88,7 @@ def cluster() -> str:
 def require_hosts(config: JobConfig) -> None:
     """Raise ``ConfigError`` where a job needs several hosts and there is no cluster."""
     if config.hardware.hosts > 1 and not cluster():
-        raise ConfigError(NO_CLUSTER.text, option="hardware.hosts", hint=NO_CLUSTER.hint)
+        raise ConfigError(NO_CLUSTER, option="hardware.hosts", hint=NAME_A_CLUSTER)
 
 
 def require_gpus(wanted: int) -> None:
@@ -195,11 +182,9 @@ def _end_as(last: RunFinished | None, code: int) -> None:
 
 def _finish_saved(job: Job, rows: int, checkpoint: Path) -> None:
     """An attempt before this one died between its last checkpoint and its last word."""
-    step, began = step_of(checkpoint), time.monotonic()
+    step = step_of(checkpoint)
     job.started(rows, "verl", step)
-    size = write_whole(job.run_dir / FINAL, step, partial(copy_model, checkpoint))
-    took = time.monotonic() - began
-    job.journal.write(CheckpointSaved(step=step, path=FINAL, bytes=size, final=True, seconds=took))
+    job.journal.write(save_model(checkpoint, job.run_dir, step))
 
 
 def _remove_rays(*runs: Path) -> None:

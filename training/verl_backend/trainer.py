@@ -21,7 +21,7 @@ from verl.trainer.ppo.v1 import AgentLoopManagerTQ, PPOTrainerSync
 from verl.utils.logging_utils import configure_verl_logging
 from verl.utils.tensordict_utils import assign_non_tensor_stack
 
-from training.algorithms.checkpoints import FINAL, PREFIX, write_whole
+from training.algorithms.checkpoints import PREFIX, write_whole
 from training.algorithms.drawing import task_rows
 from training.algorithms.held_out import HeldOut, Tasks
 from training.algorithms.job import Job
@@ -36,7 +36,7 @@ from training.rewards.scoring import components_of
 from training.rollout.holding import FailureShare
 from training.rollout.tokens import ChatTemplate
 from training.rollout.trajectory import Rollout
-from training.verl_backend.checkpoints import copy_model, take_saved
+from training.verl_backend.checkpoints import save_model, take_saved
 from training.verl_backend.engine import ServerEngine
 from training.verl_backend.figures import fatal_of, played_figures, renamed, rollout_of
 from training.verl_backend.folder import JobFolder
@@ -180,7 +180,7 @@ class GroupTrainer(PPOTrainerSync):
         self._save_checkpoint()
         saved = Path(self.config.trainer.default_local_dir) / f"global_step_{step}"
         if step == job.config.run.max_steps:
-            self._save_model(step, saved / "actor" / "huggingface")
+            self._write(save_model(saved / "actor" / "huggingface", job.run_dir, step))
         reward = sum(self._rewards) / len(self._rewards) if self._rewards else None
         held_out = self._held_out.success_of(step) if self._held_out is not None else None
         fill = partial(take_saved, saved, step, job.config.hardware.total)
@@ -191,12 +191,6 @@ class GroupTrainer(PPOTrainerSync):
         known: dict[str, Any] = {"seconds": self._saved_at - began, "reward": reward, "held_out": held_out}
         self._write(CheckpointSaved(step=step, path=target.name, bytes=self._bytes, **known))
         remove_outdated(job)
-
-    def _save_model(self, step: int, source: Path) -> None:
-        began = time.monotonic()
-        size = write_whole(self._job.run_dir / FINAL, step, partial(copy_model, source))
-        took = time.monotonic() - began
-        self._write(CheckpointSaved(step=step, path=FINAL, bytes=size, final=True, seconds=took))
 
     # --- Held-out tasks ---
 

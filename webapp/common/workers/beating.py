@@ -80,9 +80,9 @@ def training_problem() -> Problem:
     carries no identity is a cache, and the store must be this site's. Asks the store: not in the main process of a
     worker (``objects``)."""
     problem = folder_problem()
-    if not objects.enabled() or problem == "other_identity":
+    if not objects.enabled() or problem in ("other_identity", "other_key"):
         return problem
-    if key_problem():
+    if problem and key_problem():
         return "other_key"
     identity = DataFolder.objects.filter(pk=1).values_list("identity", flat=True).first()
     return objects.problem(identity, claim=not problem)
