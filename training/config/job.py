@@ -188,6 +188,9 @@ class JobConfig(Group):
         if chosen.backend == "trl" and chosen.total > 1:
             text = _("TRL trains on one device here: choose verl, or one device on one host")
             raise OptionError("hardware.backend", sentence(text))
+        if chosen.asks_gpu and self.run.device == "cpu":
+            text = _("a run on the CPU has no GPU to ask for: leave this empty, or choose another device")
+            raise OptionError("hardware.gpu_memory" if chosen.gpu_memory else "hardware.gpu_model", sentence(text))
         if chosen.by_verl and (self.method.learns_from, self.method.gradient) != ("rollouts", "grpo"):
             text = _("verl trains by GRPO here: {method} needs our own trainer, on one device")
             option = "hardware.backend" if chosen.total == 1 else "hardware.devices"
@@ -372,6 +375,11 @@ class JobConfig(Group):
     def by_verl(self) -> bool:
         """Whether verl trains the job, on Ray (docs/verl.md)."""
         return self.method.trains and self.hardware.by_verl
+
+    @property
+    def devices(self) -> int:
+        """How many devices the job has while it runs, on all hosts together."""
+        return self.hardware.total if self.by_verl else 1
 
     @property
     def learns_values(self) -> bool:

@@ -128,6 +128,29 @@ class HardwareConfig(Group):
         help=_("`auto` trains on one device by TRL, and on several by verl on Ray."),
         choices={"auto": _("by the number of devices"), "trl": "TRL", "verl": "verl"},
     )
+    gpu_memory: int = option(
+        0,
+        title=_("Memory of each GPU"),
+        help=_(
+            "Least memory of each GPU, as its maker writes it: 24, 80. Only workers with such GPUs take the run. "
+            "0 takes any device."
+        ),
+        unit="GB",
+        ge=0,
+        le=10_000,
+    )
+    gpu_model: str = option(
+        "",
+        title=_("GPU model"),
+        help=_("Part of the GPU's name, such as `H100`: only workers with such GPUs take the run. Empty takes any."),
+        max_length=40,
+        pattern=r"^[A-Za-z0-9 ._-]*$",
+    )
+
+    @property
+    def asks_gpu(self) -> bool:
+        """Whether only a GPU of some memory or model will do."""
+        return bool(self.gpu_memory or self.gpu_model.strip())
 
     @property
     def total(self) -> int:

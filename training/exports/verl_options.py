@@ -296,6 +296,8 @@ OPTIONS: dict[str, Callable[[Value], Carried]] = {
     "hardware.devices": _key("trainer.n_gpus_per_node"),
     "hardware.hosts": _key("trainer.nnodes"),
     "hardware.backend": lambda _value: Carried({}),
+    "hardware.gpu_memory": lambda _value: Carried({}),
+    "hardware.gpu_model": lambda _value: Carried({}),
     "run.max_steps": _key("trainer.total_training_steps"),
     "run.max_hours": _changed(0.0, "verl has no time budget of a run"),
     "run.save_every": lambda value: Carried({"trainer.save_freq": value or -1}),

@@ -36,6 +36,7 @@ def _named(text: str) -> frozenset[str]:
 OURS = _named(
     """
     model.source model.revision data.train data.max_rows data.shuffle hardware.devices hardware.hosts hardware.backend
+    hardware.gpu_memory hardware.gpu_model
     environment.name environment.url environment.protocol environment.options environment.replicas
     environment.deterministic environment.connect_timeout_s environment.reset_timeout_s environment.step_timeout_s
     environment.episode_timeout_s environment.attempts environment.sessions environment.patience_s

@@ -46,7 +46,7 @@ from webapp.common.errors import DATABASE_AWAY
 from webapp.common.pools import ENDPOINT, TRAIN, device_env
 from webapp.common.text import clean_json
 from webapp.common.work import Claim, Lost, claim, silent
-from webapp.common.workers.beating import draining, worker_name
+from webapp.common.workers.beating import draining, worker_here, worker_name
 from webapp.endpoints.models import Endpoint
 from webapp.endpoints.services import key_env
 from webapp.endpoints.spending import chat_left, turn_used
@@ -55,7 +55,7 @@ from webapp.engine.sampler import has_room
 from webapp.engine.supervisor import closing
 from webapp.engine.trainer import oom_kills, trainer_env
 from webapp.runs.nudge import nudge
-from webapp.runs.records.order import can_start
+from webapp.runs.records.order import can_start, trainable
 
 # --- Hints ----------------------------------------------------------------------------------------------------------
 # Asking for a worker that answers chats.
@@ -518,8 +518,8 @@ GAVE_WAY = ErrorInfo(code="chat_gave_way", boundary=Boundary.LEASE, message="A r
 
 
 def run_waits(pool: str) -> bool:
-    """Whether a run only waits for a place of this pool."""
-    return can_start(pool).filter(queued_at__lt=Now() - QUEUED_FOR).exists()
+    """Whether a run that this worker can train only waits for a place of this pool."""
+    return trainable(can_start(pool), worker_here()).filter(queued_at__lt=Now() - QUEUED_FOR).exists()
 
 
 # --- Upkeep ---------------------------------------------------------------------------------------------------------

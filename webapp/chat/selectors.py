@@ -9,7 +9,7 @@ from uuid import UUID
 from django.db.models import QuerySet
 from django.utils.timezone import now
 
-from webapp.chat.holder import NO_ROOM, holders, run_waits
+from webapp.chat.holder import NO_ROOM, QUEUED_FOR, holders
 from webapp.chat.models import Answer, AnswerState, Chat, Turn
 from webapp.common.answers import Extended
 from webapp.people.teams.models import Project
@@ -65,8 +65,9 @@ def _wait_reason(chat: Chat, pool: str, queue: Queue) -> dict[str, Any]:
         return {"why": "no_worker"}
     if found.full and (first := found.next_free) is not None and first.run is not None:
         return _wait_for_run(chat, first.run)
-    if run_waits(pool) and (queued := next((run for run in found.in_order if run.queued), None)) is not None:
-        return _wait_for_run(chat, queued)
+    waiting = next((run for run in found.in_order if run.queued), None)
+    if waiting is not None and waiting.waited_s > QUEUED_FOR.total_seconds():
+        return _wait_for_run(chat, waiting)
     return {"why": "busy" if holders(pool).exists() else "starting"}
 
 

@@ -18,7 +18,8 @@ from pydantic import ValidationError
 from training.errors import Boundary, BudgetSpent, ErrorInfo
 from training.evaluation import REPORT_NAME, Report
 from webapp.common.storage import attempt_dir
-from webapp.common.workers.beating import worker_name
+from webapp.common.workers.beating import worker_here, worker_name
+from webapp.common.workers.needs import Needs
 from webapp.engine.courier import model_lost
 from webapp.engine.history import Lease, LeaseLost, dependency_error, event_add, run_transition
 from webapp.engine.projection import rollouts_close
@@ -29,8 +30,9 @@ from webapp.runs.states import LEASED, TERMINAL, RunState
 
 # The lease: which worker may run, and write about, a run. All times are those of the database's clock.
 #
-# 1. *Claim*: a queued run whose predecessor (``after``) has succeeded, and whose pool the place is of, gets ``attempt +
-#    1``, an owner and a beat in one compare-and-set. Of any number of workers that try at once, one gets it.
+# 1. *Claim*: a queued run whose predecessor (``after``) has succeeded, whose pool the place is of, and whose needs its
+#    worker meets, gets ``attempt + 1``, an owner and a beat in one compare-and-set. Of any number of workers that try
+#    at once, one gets it.
 # 2. *Beat*: the owner renews ``lease_beat_at`` every ``LEASE_BEAT_S`` where attempt and owner are still its own. A
 #    refused beat means that it has been fenced: it kills its trainer and leaves.
 # 3. *Fence*: every write names (attempt, owner) in the same statement that takes its ``seq`` (``history.seq_take``).
@@ -51,18 +53,22 @@ def first_in_line(run_id: UUID, pool: str) -> UUID | None:
     A run keeps its place when it loses its worker. While the first one has a worker that misses its beats, nothing is
     claimed (``None``): within a time to live it either beats again or waits here too, and goes first.
     """
-    first = first_of(pool)
+    first = first_of(pool, worker_here())
     if first is None:  # ``claim`` fails this run if its predecessor failed
         return Run.objects.filter(pk=run_id, pool=pool).values_list("pk", flat=True).first()
     return None if first.silent else first.pk
 
 
 def claim(run_id: UUID) -> Lease | None:
-    """Try to get the run; ``None`` if another worker has it or it cannot start. Fails a run whose predecessor
-    failed."""
+    """Try to get the run; ``None`` if another worker has it, or it cannot start or be trained here.
+
+    Fails a run whose predecessor failed.
+    """
     with transaction.atomic():
         run = Run.objects.select_for_update(no_key=True).filter(pk=run_id, state=RunState.QUEUED).first()
         if run is None or not _predecessor_ready(run) or run.on_hold_at is not None:
+            return None
+        if not Needs.parse(run.needs).met_by(worker_here()):
             return None
         lease = Lease(run.pk, run.attempt + 1, new_owner())
         run_transition(

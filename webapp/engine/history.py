@@ -9,12 +9,15 @@ from typing import Any
 from uuid import UUID
 
 from celery import current_app
+from celery.utils.nodenames import worker_direct
 from django.db import connection, transaction
 from django.db.models.functions import Now
 
 from training.errors import Boundary, ErrorInfo, TiltyardError
 from training.words import Sentence
 from webapp.common.text import clean_json
+from webapp.common.workers.beating import living
+from webapp.common.workers.needs import Needs
 from webapp.engine.models import Outbox
 from webapp.people.notifications.events import notify
 from webapp.people.notifications.models import Kind
@@ -53,14 +56,23 @@ def send_unsent() -> int:
 
 def _send_message(row: Outbox) -> bool:
     try:
-        pool = row.run.pool
-        options = {"queue": pool, "retry": False, "expires": MESSAGE_EXPIRES_S}
-        current_app.send_task("runs.supervise", args=[str(row.run_id), pool], **options)
+        for queue in _queues_of(row.run):
+            options = {"queue": queue, "retry": False, "expires": MESSAGE_EXPIRES_S}
+            current_app.send_task("runs.supervise", args=[str(row.run_id), row.run.pool], **options)
     except Exception as exc:  # the boundary to the broker: kombu, redis and socket errors alike
         logger.warning("broker away, nudge kept", extra={"action": "outbox", "run_id": row.run_id, "error": repr(exc)})
         return False
     Outbox.objects.filter(pk=row.pk, sent_at=None).update(sent_at=Now())
     return True
+
+
+def _queues_of(run: Run) -> list[Any]:
+    """The queue of its pool; those of each worker that has what it asks for, where it asks for something: a message
+    that another worker took would reach none of these."""
+    if not run.needs:
+        return [run.pool]
+    needs = Needs.parse(run.needs)
+    return [worker_direct(worker.name) for worker in living(run.pool) if needs.met_by(worker)]
 
 
 # What happens to a run, in order: ``seq`` numbers, events, and the one function that changes a state.

@@ -31,7 +31,6 @@ from training.journal import JOURNAL_NAME
 from training.machine import write_refusal
 from training.words import Sentence, sentence
 from webapp.common import objects
-from webapp.common.pools import ENDPOINT, TRAIN
 from webapp.common.storage import attempt_dir, run_dir
 from webapp.common.words import ANSWERS_AGAIN, BUDGET_AGAIN, RECOVERED, ROOM, TRIED_AGAIN, WRITABLE
 from webapp.common.workers.beating import folder_problem
@@ -291,11 +290,12 @@ def _collect_journal(lease: Lease, number: int) -> None:
 
 
 def nudge_forgotten() -> int:
-    """Nudge the oldest queued runs that can start and were not announced lately; return how many."""
+    """Nudge the oldest queued runs of each queue that can start and were not announced lately; return how many."""
     now, _ = _database_times()
     count = 0
     waiting = Run.objects.filter(state=RunState.QUEUED, on_hold_at=None).exclude(after__state__in=UNDECIDED)
-    oldest = (waiting.filter(pool=pool).order_by("queued_at")[:NUDGED_AT_ONCE] for pool in (TRAIN, ENDPOINT))
+    queues = waiting.order_by().values("pool", "needs").distinct()
+    oldest = (waiting.filter(**queue).order_by("queued_at")[:NUDGED_AT_ONCE] for queue in queues)
     for run in chain(*oldest):
         if not Outbox.objects.filter(run=run, created_at__gt=now - NUDGE_AGAIN).exists():
             history.add(run)

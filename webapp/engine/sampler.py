@@ -21,7 +21,7 @@ def pool_of_model(model: ModelConfig) -> str:
         return TRAIN
     queue = read_queue()
     devices, others = queue.pool(TRAIN), queue.pool(ENDPOINT)
-    wanted = devices.full or any(not run.blocked for run in devices.line)
+    wanted = devices.full or any(not run.blocked and devices.can_take(run) for run in devices.line)
     return ENDPOINT if wanted and others.places else TRAIN
 
 

@@ -32,6 +32,7 @@ from webapp.common.pools import ENDPOINT, TRAIN
 from webapp.common.storage import attempt_dir, run_dir
 from webapp.common.text import clean_json
 from webapp.common.words import CREATED, reason_of
+from webapp.common.workers.needs import Needs
 from webapp.engine import history
 from webapp.engine.history import Lease, event_add, run_transition
 from webapp.engine.resolve import Resolved, resolve
@@ -536,9 +537,11 @@ def _pool_of(config: JobConfig) -> str:
 def _resolved_fields(config: JobConfig, resolved: Resolved | None) -> dict[str, Any]:
     if resolved is None:
         return {"total_steps": config.run.max_steps}
-    after = resolved.after
+    after, pool = resolved.after, _pool_of(resolved.config)
     return {
-        "pool": _pool_of(resolved.config),
+        "pool": pool,
+        "needs": Needs.of(resolved.config).text if pool == TRAIN else "",
+        "devices": resolved.config.devices,
         "resolved": resolved.config.model_dump(mode="json"),
         "baselines": resolved.baselines,
         "after": after if after is not None and after.state != RunState.SUCCEEDED else None,

@@ -39,7 +39,7 @@ from webapp.common.errors import DATABASE_AWAY
 from webapp.common.logs import about
 from webapp.common.pools import TRAIN, device_env
 from webapp.common.storage import attempt_dir
-from webapp.common.workers.beating import draining, training_problem
+from webapp.common.workers.beating import draining, training_problem, worker_here
 from webapp.endpoints.services import key_env
 from webapp.endpoints.spending import day_over
 from webapp.engine import history
@@ -61,7 +61,7 @@ from webapp.engine.trainer import OUTPUT_NAME, Trainer, kill_orphan, output_tail
 from webapp.environments.tokens import trainer_access
 from webapp.people.teams.services import hub_env
 from webapp.runs.models import Attempt, Run
-from webapp.runs.records.order import beat_every_s
+from webapp.runs.records.order import beat_every_s, trainable
 from webapp.runs.states import RunState
 
 # --- Output ---------------------------------------------------------------------------------------------------------
@@ -170,7 +170,7 @@ def _claim_next(run_id: UUID, pool: str) -> Lease | None:
 def nudge_next(pool: str) -> None:
     """Nudge the first runs in line: their messages may have expired while this place was busy."""
     try:
-        waiting = Run.objects.filter(state=RunState.QUEUED, pool=pool, on_hold_at=None)
+        waiting = trainable(Run.objects.filter(state=RunState.QUEUED, pool=pool, on_hold_at=None), worker_here())
         for run in waiting.order_by("queued_at")[:NEXT_RUNS]:
             history.add(run)
     except DATABASE_AWAY:

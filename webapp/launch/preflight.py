@@ -39,9 +39,11 @@ from training.errors import ConfigError, SecretUnreadable, TiltyardError
 from training.rewards.defaults import default_rewards
 from training.rewards.scoring import form_components, validate_components
 from webapp.common.outbound import OutboundRefused, target_of
+from webapp.common.pools import TRAIN
 from webapp.common.text import in_words
 from webapp.common.words import failure
-from webapp.common.workers.beating import training_gpu
+from webapp.common.workers.beating import living, training_gpu
+from webapp.common.workers.needs import Needs
 from webapp.endpoints.selectors import endpoint_named, endpoint_state
 from webapp.endpoints.services import key_env
 from webapp.endpoints.spending import day_over
@@ -58,6 +60,7 @@ from webapp.people.teams.models import Project
 from webapp.people.teams.services import hub_env
 from webapp.rewards.cases import paid_for
 from webapp.runs.models import Run
+from webapp.runs.records.queue_words import SHOWN, needs_words, worker_words
 
 # --- Checking rewards -----------------------------------------------------------------------------------------------
 # The checks of the reward before a launch: whether it can be scored, and what it pays for.
@@ -160,6 +163,7 @@ def _quick_checks(project: Project, config: JobConfig, resolved: JobConfig) -> I
     if resolved.method.evaluates and resolved.needs_model:
         yield from _check_overlap(project, resolved)
     yield from _check_secrets(project, config, resolved)
+    yield from _check_workers(resolved)
     yield _check_disk(resolved)
 
 
@@ -319,6 +323,34 @@ def _check_room(config: JobConfig, environment: Environment, room: Room) -> Chec
     else:
         sentence = _("%(replicas)s replicas answer; %(free)s of %(slots)s sessions are free, %(needed)s are needed.")
     return Check(title, True, sentence % counts)
+
+
+def _check_workers(config: JobConfig) -> Iterator[Check]:
+    """Whether a living worker has the devices that a run asks for; no finding where any device will do."""
+    needs = Needs() if config.asks_endpoint else Needs.of(config)
+    if needs == Needs():
+        return
+    title, words = _("Workers"), needs_words(needs)
+    workers = list(living(TRAIN).order_by("name"))
+    able = [worker.name for worker in workers if needs.met_by(worker)]
+    if able:
+        sentence = _("%(worker)s has what the run asks for: %(needs)s.") % {"worker": able[0], "needs": words}
+        yield Check(title, True, sentence)
+        return
+    sentence = _("No worker that is alive has what the run asks for: %(needs)s. The run would wait until one has it.")
+    detail = " ".join(worker_words(worker) for worker in workers[:SHOWN])
+    hint = _("Start a worker that has it, or ask for less.")
+    path = next((path for path, asked in _asked_devices(config) if asked), "run.device")
+    yield Check(title, False, sentence % {"needs": words}, hint, path=path, detail=detail)
+
+
+def _asked_devices(config: JobConfig) -> Iterator[tuple[str, bool]]:
+    """The options that ask for devices, and whether each does."""
+    yield "hardware.hosts", config.by_verl and config.hardware.hosts > 1
+    yield "hardware.devices", config.by_verl and config.hardware.devices > 1
+    yield "hardware.gpu_memory", config.hardware.gpu_memory > 0
+    yield "hardware.gpu_model", bool(config.hardware.gpu_model.strip())
+    yield "vllm.tensor_parallel", config.samples_with_vllm and config.vllm.tensor_parallel > 1
 
 
 def _check_disk(config: JobConfig) -> Check:

@@ -147,11 +147,13 @@ class QueueWords(Answer):
 class Queue(QueueWords):
     """The place of a queued run in the order in which workers take runs (docs/runs.md)."""
 
-    place: int | None = Field(description="1: the next one; null while it waits for another run")
+    place: int | None = Field(
+        description="1: the next one; null while it waits for another run, or no worker can train it"
+    )
     ahead: int | None = Field(description="how many runs are taken before it")
     why: str = Field(
-        description="busy, starting, on_hold, draining, no_worker, worker_problem, worker_lost, after, after_stopped, "
-        "after_paused or after_draft"
+        description="busy, starting, on_hold, draining, no_fit, no_worker, worker_problem, worker_lost, after, "
+        "after_stopped, after_paused or after_draft; no_fit: no living worker has what it asks for"
     )
     rule: str = Field(
         description="by what the first of the runs ahead goes first: priority, put_first, overdue, project_devices, "

@@ -51,6 +51,16 @@ class Run(UuidModel):
         db_default=TRAIN,
         help_text="whose places it takes, as its launch found: a device's, or one of those that ask endpoints",
     )
+    needs = models.CharField(
+        max_length=80,
+        blank=True,
+        default="",
+        db_default="",
+        help_text="what it asks of its worker, as its launch found: common.workers.needs",
+    )
+    devices = models.PositiveIntegerField(
+        default=1, db_default=1, help_text="how many devices it has while a worker has it"
+    )
     priority = models.CharField(
         max_length=6,
         choices=Priority.choices,

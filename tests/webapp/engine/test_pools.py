@@ -14,6 +14,8 @@ from django.utils import timezone
 from tests.webapp.endpoints.conftest import make_endpoint, stub
 from training.config import JobConfig
 from webapp.common.pools import ENDPOINT, TRAIN
+from webapp.common.workers.models import Drain, Worker
+from webapp.common.workers.needs import Needs
 from webapp.engine import attempts as leases
 from webapp.engine import recovery, supervisor
 from webapp.engine.attempts import WORKER_CLOSING, attempt_end
@@ -58,6 +60,10 @@ def test_a_launch_says_whose_place_it_takes(project: Project, alice: User, job: 
     assert made("trains", job()).pool == TRAIN
     local = job(kind="evaluate", model={"source": "starter"})
     assert made("plays", local).pool == TRAIN, "its model needs the device"
+    large = made("large", job(hardware={"devices": 2, "gpu_memory": 80}))
+    assert (Needs.parse(large.needs), large.devices) == (Needs(gpus=2, memory=80, on_cluster=True), 2)
+    draft = made("asked", job(run={"device": "cuda", "max_steps": 4}), launch=False)
+    assert (draft.needs, run_launch(run=draft, user=alice).needs, draft.devices) == ("", Needs(gpus=1).text, 1)
     draft = made("draft", local, launch=False)
     assert run_change(run=draft, name="draft", config=evaluation)
     assert run_launch(run=Run.objects.get(pk=draft.pk)).pool == ENDPOINT
@@ -124,6 +130,39 @@ def test_messages_go_to_the_queue_of_the_pool(waiting: Any, pool: str, monkeypat
     Outbox.objects.create(run=run)
     assert history.send_unsent() == 1
     assert sent == [([str(run.pk), pool], pool)]
+
+
+def test_a_run_that_asks_for_something_is_announced_to_each_worker_that_has_it(
+    waiting: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A message in the queue of the pool could be taken by a worker that has it not, and reach no other."""
+    run = waiting(TRAIN, 1)
+    Run.objects.filter(pk=run.pk).update(needs=Needs(gpus=2).text)
+    at = timezone.now()
+    for name, fields in {"a@a": {"gpus": 1}, "b@b": {"gpus": 2}, "c@c": {"gpus": 8}, "d@d": {}}.items():
+        Worker.objects.create(name=name, queues=[TRAIN], started_at=at, beat_at=at, **fields)
+    Worker.objects.create(name="e@e", queues=[ENDPOINT], started_at=at, beat_at=at, gpus=8)
+    Drain.objects.create(host="c")
+    monkeypatch.undo()  # the message is sent
+    sent: list[str] = []
+    monkeypatch.setattr(
+        "celery.current_app.send_task", lambda _name, args, queue, **_more: sent.append(getattr(queue, "name", queue))
+    )
+    from webapp.engine import history
+
+    Outbox.objects.create(run=run)
+    assert history.send_unsent() == 1
+    assert sent == ["b@b.dq2"]
+
+
+def test_forgotten_runs_that_no_worker_can_train_do_not_fill_the_queue(waiting: Any) -> None:
+    for minutes in range(7):
+        Run.objects.filter(pk=waiting(TRAIN, 60 + minutes).pk).update(needs=Needs(gpus=64).text)
+    small = waiting(TRAIN, 1)
+    recovery.nudge_forgotten()
+    assert Outbox.objects.filter(run=small).count() == 1
+    nudge_next(TRAIN)
+    assert Outbox.objects.filter(run=small).count() == 2 and Outbox.objects.count() == recovery.NUDGED_AT_ONCE + 2
 
 
 def test_where_another_place_was_faster_the_next_in_line_is_taken(

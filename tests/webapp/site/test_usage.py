@@ -76,6 +76,11 @@ def test_hours_are_cut_at_midnight_and_runs_are_counted_once(worked: Made, alice
     assert usage.by_day[0] == (timezone.localtime().date(), 0.0)
 
 
+def test_an_hour_of_a_run_on_four_devices_is_four_device_hours(worked: Made, alice: User) -> None:
+    worked((midnight(1), midnight(1) + timedelta(hours=1.5)), by=alice, devices=4)
+    assert hours(alice) == [("alice", "train", 6.0, 1)]
+
+
 def test_the_first_day_is_cut_and_what_was_before_is_not_there(worked: Made, alice: User) -> None:
     begin = midnight(6)
     worked((begin - timedelta(hours=5), begin + timedelta(hours=1)), by=alice)

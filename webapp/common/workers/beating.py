@@ -22,12 +22,13 @@ from typing import Any, Literal, NamedTuple
 from uuid import UUID
 
 from celery import current_app
+from celery.utils.nodenames import worker_direct
 from django.conf import settings
 from django.db import connection, transaction
 from django.db.models import QuerySet
 from django.db.models.functions import Now
 
-from training.children import bare_env, limited_child
+from training.children import RAY_ADDRESS, bare_env, limited_child
 from training.plain import number_in
 from webapp.common import objects
 from webapp.common.errors import DATABASE_AWAY
@@ -216,6 +217,24 @@ def gpu_known() -> bool | None:
     return any(device.startswith("GPU") for device in devices) if devices else None
 
 
+def hardware() -> dict[str, Any]:
+    """The columns of a worker's row that say what its runs find."""
+    found = gpu()
+    return {
+        "device": device(),
+        "gpus": len(visible_devices()),
+        "gpu": found.name if found is not None else "",
+        "gpu_bytes": found.memory if found is not None else None,
+        "gpu_capability": found.capability if found is not None else "",
+        "cluster": bool(os.environ.get(RAY_ADDRESS)),
+    }
+
+
+def worker_here() -> Worker:
+    """The worker of this process as its row would be, without asking the database."""
+    return Worker(name=worker_name(), **hardware())
+
+
 def worker_name() -> str:
     """The worker that this process belongs to; empty for any other process."""
     return os.environ.get(NAME_VARIABLE, "")[:120]
@@ -234,15 +253,11 @@ def draining(worker: str = "") -> bool:
 
 def beat(name: str, pid: int, queues: list[str], places: int = 1, devices: list[dict[str, Any]] | None = None) -> None:
     """Write the row, with what its devices do now where that is known."""
-    found = gpu()
     fields: dict[str, Any] = {
         "pid": pid,
         "queues": queues,
         "places": places,
-        "device": device(),
-        "gpu": found.name if found is not None else "",
-        "gpu_bytes": found.memory if found is not None else None,
-        "gpu_capability": found.capability if found is not None else "",
+        **hardware(),
         "devices": devices,
         "version": settings.PRODUCT_VERSION,
         "problem": _problem_to_show(queues),
@@ -310,7 +325,8 @@ _beats: list[Beats] = []
 
 def begin_beating(sender: Any = None, **_signal: Any) -> None:
     """``worker_ready``: from now on it is seen."""
-    queues = sorted(str(queue.name) for queue in sender.task_consumer.queues)
+    own = worker_direct(str(sender.hostname)).name
+    queues = sorted(str(queue.name) for queue in sender.task_consumer.queues if queue.name != own)
     _beats.append(Beats(str(sender.hostname), queues, int(sender.controller.concurrency)))
     _beats[-1].start()
 

@@ -61,6 +61,8 @@ class Worker(models.Model):
     gpu = models.CharField(max_length=80, blank=True, help_text="name of the GPU, of several the one with least memory")
     gpu_bytes = models.BigIntegerField(null=True, help_text="memory of that GPU in bytes")
     gpu_capability = models.CharField(max_length=8, blank=True, help_text="its compute capability in CUDA, as 8.0")
+    gpus = models.PositiveSmallIntegerField(default=0, db_default=0, help_text="how many GPUs it sees")
+    cluster = models.BooleanField(default=False, db_default=False, help_text="whether it names a Ray cluster")
     devices = models.JSONField(null=True, help_text="workers.devices.Reading of each GPU; null where none is read")
     version = models.CharField(max_length=40, blank=True)
     problem = models.CharField(max_length=20, blank=True, help_text="why it claims nothing: selectors.PROBLEMS")

@@ -1,8 +1,9 @@
 """Which waiting run goes first: the one order that claims and pages share.
 
-``Rank`` says what decides between two runs. A person's runs of one priority in a project form a lane, which has an
-order of its own, so only the first run of each lane can be next: a claim reads these heads alone, however many runs
-wait. ``Line.first`` compares them; ``queue.py`` asks it again and again to foresee which runs are taken later.
+``Rank`` says what decides between two runs. A person's runs of one priority and the same needs in a project form a
+lane, which has an order of its own, so only the first run of each lane can be next: a claim reads these heads alone,
+however many runs wait. ``Lines.first`` compares those that a worker can train; ``queue.py`` asks it again and again to
+foresee which runs are taken later.
 """
 
 from __future__ import annotations
@@ -10,17 +11,19 @@ from __future__ import annotations
 import heapq
 from bisect import insort
 from collections import defaultdict, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, Generic, NamedTuple, TypeVar
 from uuid import UUID
 
 from django.conf import settings
-from django.db.models import F, Q, QuerySet, Sum, Value
+from django.db.models import DurationField, ExpressionWrapper, F, Q, QuerySet, Sum, Value
 from django.db.models.functions import Coalesce, Greatest, Least, Now
 
+from webapp.common.workers.models import Worker
+from webapp.common.workers.needs import Needs
 from webapp.runs.models import Attempt, Run
 from webapp.runs.states import LEASED, Priority, RunState
 
@@ -53,6 +56,8 @@ class InLine:
     project_id: UUID
     created_by_id: UUID | None
     priority: str
+    needs: str
+    devices: int
     first_at: datetime | None
     state: str
     queued_at: datetime | None
@@ -155,10 +160,10 @@ class Shares:
         for run in at_work:
             self.change(run, 1, 0.0)
 
-    def change(self, run: InLine, devices: int, at: float) -> None:
-        """A run takes its device, or with -1 gives it back."""
-        self.projects[run.project_id].change(devices, at)
-        self.people[run.project_id, run.created_by_id].change(devices, at)
+    def change(self, run: InLine, sign: int, at: float) -> None:
+        """A run takes its devices, or with -1 gives them back."""
+        self.projects[run.project_id].change(sign * run.devices, at)
+        self.people[run.project_id, run.created_by_id].change(sign * run.devices, at)
 
     def rank(self, run: InLine, at: float = 0.0, *, of_project: bool = True) -> Rank:
         """What decides about a run ``at`` seconds from now; without ``of_project``, between runs of one project."""
@@ -195,7 +200,7 @@ class _Heap(Generic[K]):
 
 
 class Line(Generic[R]):
-    """Runs that may be taken, in their lanes.
+    """Runs with the same needs that may be taken, in their lanes.
 
     The share of a project is the same for all its lanes, so it does not decide between them: each project has a heap of
     its lanes, which ranks them by people, and one heap ranks the projects by their first runs.
@@ -230,16 +235,11 @@ class Line(Generic[R]):
         return None if project is None else self._first_in(project)
 
     def take(self, run: R) -> None:
-        """The run that is first leaves the line with a device, at the time of the last look."""
+        """The run that is first leaves the line."""
         self._lanes[run.lane].popleft()
-        self._change(run, 1, self._at)
 
-    def give_back(self, run: InLine, at: float) -> None:
-        """A run gives its device back."""
-        self._change(run, -1, at)
-
-    def _change(self, run: InLine, devices: int, at: float) -> None:
-        self._shares.change(run, devices, at)
+    def share_changed(self, run: InLine) -> None:
+        """The share of a run's project and person has changed."""
         self._rank_person(run)
         self._rank_project(run.project_id)
 
@@ -268,6 +268,41 @@ class Line(Generic[R]):
         self._projects.put(project, None if run is None else self._shares.rank(run, self._at))
 
 
+class Lines(Generic[R]):
+    """Runs that may be taken: a line for those of each needs, between which the same shares decide."""
+
+    def __init__(self, runs: Iterable[R], shares: Shares) -> None:
+        self._shares, self._at = shares, 0.0
+        by_needs: dict[str, list[R]] = defaultdict(list)
+        for run in runs:
+            by_needs[run.needs].append(run)
+        self._lines = {needs: Line(found, shares) for needs, found in by_needs.items()}
+
+    def add(self, run: R) -> None:
+        """One more run that may be taken."""
+        self._lines.setdefault(run.needs, Line((), self._shares)).add(run)
+
+    def first(self, at: float = 0.0, meets: Callable[[str], bool] = lambda _needs: True) -> R | None:
+        """The run to take ``at`` seconds from now by a worker that meets these needs; ``None`` where none waits."""
+        self._at = at
+        heads = (line.first(at) for needs, line in self._lines.items() if meets(needs))
+        return min((run for run in heads if run is not None), key=lambda run: self._shares.rank(run, at), default=None)
+
+    def take(self, run: R) -> None:
+        """The run that is first leaves its line with its devices, at the time of the last look."""
+        self._lines[run.needs].take(run)
+        self._change(run, 1, self._at)
+
+    def give_back(self, run: InLine, at: float) -> None:
+        """A run gives its devices back."""
+        self._change(run, -1, at)
+
+    def _change(self, run: InLine, sign: int, at: float) -> None:
+        self._shares.change(run, sign, at)
+        for line in self._lines.values():
+            line.share_changed(run)
+
+
 # --- Read -----------------------------------------------------------------------------------------------------------
 
 
@@ -277,20 +312,31 @@ def can_start(*pools: str) -> QuerySet[Run]:
     return Run.objects.filter(free, state=RunState.QUEUED, on_hold_at=None, pool__in=pools).order_by()
 
 
+def meets(worker: Worker) -> Callable[[str], bool]:
+    """Whether a worker meets the needs of a row."""
+    return cache(lambda needs: Needs.parse(needs).met_by(worker))
+
+
+def trainable(rows: QuerySet[Run], worker: Worker) -> QuerySet[Run]:
+    """Those of the rows whose needs a worker meets."""
+    asked = rows.order_by().values_list("needs", flat=True).distinct()
+    return rows.filter(needs__in=list(filter(meets(worker), asked)))
+
+
 def used_seconds(*pools: str) -> list[tuple[str, UUID, UUID | None, float]]:
     """Pool, project, person and their device-seconds of the last day, from the times of attempts."""
     since, until = Now() - Value(SHARE_WINDOW), Coalesce("ended_at", Now())
     recent = Q(ended_at__gt=since) | Q(ended_at=None, run__state__in=LEASED)
     rows = Attempt.objects.filter(recent, run__pool__in=pools, run__imported=False).order_by()
-    found = rows.values_list("run__pool", "run__project", "run__created_by").annotate(
-        used=Sum(Least(until, Now()) - Greatest("started_at", since))
-    )
+    had = Least(until, Now()) - Greatest("started_at", since)
+    of_devices = ExpressionWrapper(had * F("run__devices"), output_field=DurationField())
+    found = rows.values_list("run__pool", "run__project", "run__created_by").annotate(used=Sum(of_devices))
     return [(pool, project, person, max(0.0, used.total_seconds())) for pool, project, person, used in found]
 
 
 _MADE = ("heard_at", "read_at")
 _COLUMNS = tuple(name for name in InLine.__dataclass_fields__ if name not in _MADE)
-_LANE = ("priority", "project_id", "created_by_id")
+_LANE = ("priority", "project_id", "created_by_id", "needs")
 
 
 def _rows(rows: QuerySet[Run]) -> list[InLine]:
@@ -298,18 +344,19 @@ def _rows(rows: QuerySet[Run]) -> list[InLine]:
     return [InLine(**row) for row in rows.annotate(**made).values(*_COLUMNS, *_MADE)]
 
 
-def first_of(pool: str) -> InLine | None:
-    """The run of a pool that goes first, in three queries; ``None`` where none can start.
+def first_of(pool: str, worker: Worker) -> InLine | None:
+    """The run of a pool that goes first on a worker, in three queries; ``None`` where it can start none.
 
     One that a silent worker has is in line too: it may have to be taken again.
     """
     order = (*_LANE, F("first_at").desc(nulls_last=True), F("queued_at").asc(nulls_last=True), "created_at", "pk")
-    heads = _rows(can_start(pool).order_by(*order).distinct(*_LANE))
+    able = meets(worker)
+    heads = [run for run in _rows(can_start(pool).order_by(*order).distinct(*_LANE)) if able(run.needs)]
     if not heads:
         return None
     leased = _rows(Run.objects.filter(state__in=LEASED, pool=pool, imported=False).order_by())
-    silent = [run for run in leased if run.silent]
-    return Line([*heads, *silent], _shares(pool, leased)).first()
+    silent = [run for run in leased if run.silent and able(run.needs)]
+    return Lines([*heads, *silent], _shares(pool, leased)).first()
 
 
 def _shares(pool: str, leased: Sequence[InLine]) -> Shares:

@@ -23,14 +23,14 @@ from uuid import UUID
 from django.contrib.postgres.expressions import ArraySubquery
 from django.contrib.postgres.fields import ArrayField
 from django.db.models import Case, FloatField, OuterRef, Value, When
-from django.db.models.fields.json import KeyTextTransform, KeyTransform
+from django.db.models.fields.json import KeyTransform
 from django.db.models.functions import Coalesce, Now
 
 from webapp.common.pools import ENDPOINT, TRAIN
 from webapp.common.workers.models import GONE_AFTER, Worker
 from webapp.runs.metrics.models import MetricPoint
 from webapp.runs.models import Run
-from webapp.runs.records.order import InLine, Line, Rank, Shares, used_seconds
+from webapp.runs.records.order import InLine, Lines, Rank, Shares, meets, used_seconds
 from webapp.runs.records.selectors import STEP_TIME
 from webapp.runs.states import LEASED, RunState
 
@@ -67,7 +67,6 @@ class Waiting(InLine):
     after_id: UUID | None
     after__name: str | None
     after__state: str | None
-    device: str | None
     budget: dict[str, Any] | None
     measured: list[float]
 
@@ -124,7 +123,7 @@ class Waiting(InLine):
         return max(0.0, found["of"] - found.get("hours", 0.0)) * 3600 if found.get("of") else math.inf
 
 
-_MADE = ("heard_at", "read_at", "device", "budget", "measured")
+_MADE = ("heard_at", "read_at", "budget", "measured")
 _COLUMNS = tuple(name for name in Waiting.__dataclass_fields__ if name not in _MADE)
 _STEPS = MetricPoint.objects.filter(run=OuterRef("pk"), name=STEP_TIME, value__gt=0, value__lt=1e9)
 _MEASURED = Case(
@@ -138,7 +137,6 @@ def _runs_waiting() -> list[Waiting]:
     made = rows.annotate(
         heard_at=Coalesce("lease_beat_at", "lease_started_at"),
         read_at=Now(),
-        device=KeyTextTransform("device", KeyTransform("run", "config")),
         budget=KeyTransform("time", "health"),
         measured=_MEASURED,
     )
@@ -149,11 +147,20 @@ Used = tuple[str, UUID, UUID | None, float]
 """Pool, project, person and their device-seconds of the last day."""
 
 
+class Start(NamedTuple):
+    """In how many seconds a run is taken, and by which worker."""
+
+    at: float
+    worker: str
+
+
 class Place(NamedTuple):
-    """A place of a worker, and the run that has it; ``None`` where it is free."""
+    """A place of a worker, and the run that has it; ``None`` where it is free. ``meets`` says for which needs of
+    another run it will do."""
 
     worker: str
     run: Waiting | None
+    meets: Callable[[str], bool]
 
 
 # --- Order ----------------------------------------------------------------------------------------------------------
@@ -162,23 +169,23 @@ class Place(NamedTuple):
 class _Course:
     """One way in which the places of a pool are taken. ``length`` gives the seconds that a run keeps its place.
 
-    ``free`` are the places with the time at which each is free, and the run that has it until then.
+    ``free`` are the places with the time at which each is free.
     """
 
     def __init__(
         self,
-        free: Iterable[tuple[float, Waiting | None]],
+        free: Iterable[tuple[float, Place]],
         waiting: Iterable[Waiting],
         ended: Mapping[UUID, float],
         shares: Shares,
         length: Callable[[Waiting], float],
     ) -> None:
         self._numbers, self._length = count(), length
-        self._places = [(at, next(self._numbers), run) for at, run in free]
+        self._places = [(at, next(self._numbers), place) for at, place in free]
         self._later: list[tuple[float, int, Waiting]] = []  # that may be taken once their predecessors have ended
         self._followers: dict[UUID | None, list[Waiting]] = {}  # whose predecessors have not begun
         waiting = list(waiting)
-        self._line = Line((run for run in waiting if not run.blocked), shares)
+        self._line = Lines((run for run in waiting if not run.blocked), shares)
         for run in waiting:
             if run.blocked:
                 self._followers.setdefault(run.after_id, []).append(run)
@@ -190,25 +197,26 @@ class _Course:
         for run in self._followers.pop(pk, []):
             heapq.heappush(self._later, (at, next(self._numbers), run))
 
-    def starts(self) -> dict[UUID, float]:
-        """When each run is taken, in that order. A run whose predecessor never ends is not in it."""
-        found, clock = dict[UUID, float](), 0.0
+    def starts(self) -> dict[UUID, Start]:
+        """When and by whom each run is taken, in that order. A run whose predecessor never ends is not in it, nor one
+        that no worker can train."""
+        found, clock = dict[UUID, Start](), 0.0
         while self._places:
-            at, _number, had = heapq.heappop(self._places)
+            at, _number, place = heapq.heappop(self._places)
             clock = at if math.isfinite(at) else clock  # shares do not change after the last end that is known
-            if had is not None and math.isfinite(at):
-                self._line.give_back(had, at)
+            if place.run is not None and math.isfinite(at):
+                self._line.give_back(place.run, at)
             while self._later and self._later[0][0] <= at:
                 self._line.add(heapq.heappop(self._later)[2])
-            run = self._line.first(clock)
+            run = self._line.first(clock, place.meets)
             if run is not None:
                 self._line.take(run)
-                found[run.pk] = at
+                found[run.pk] = Start(at, place.worker)
                 end = at + self._length(run)
                 self._release(run.pk, end)
-                heapq.heappush(self._places, (end, next(self._numbers), run))
+                heapq.heappush(self._places, (end, next(self._numbers), place._replace(run=run)))
             elif self._later:  # the place stays free until one of their predecessors has ended
-                heapq.heappush(self._places, (self._later[0][0], next(self._numbers), None))
+                heapq.heappush(self._places, (self._later[0][0], next(self._numbers), place._replace(run=None)))
         return found
 
 
@@ -251,16 +259,14 @@ class Queued:
         return None if self.place is None else self.place - 1
 
     @property
-    def gpu_drains(self) -> bool:
-        """Whether it asks for a GPU, and all workers of its pool that have one are draining."""
-        return self.no_gpu and any(worker.device.startswith("GPU") for worker in self.pool.draining)
-
-    @property
-    def no_gpu(self) -> bool:
-        """Whether it asks for a GPU and no living worker of its pool has one: it is taken, and fails."""
-        return self.run.device == "cuda" and bool(self.pool.places) and not self.pool.gpu
+    def fit_drains(self) -> bool:
+        """Whether no worker can train it but those that are draining."""
+        return self.why == "no_fit" and any(meets(worker)(self.run.needs) for worker in self.pool.draining)
 
 
+NEVER = Start(math.inf, "")
+NOWHERE = Place("", None, lambda _needs: True)
+"""In the place of workers where none is alive: the order of all runs."""
 WAITS_FOR = {
     RunState.CANCELLED: "after_stopped",
     RunState.PAUSED: "after_paused",
@@ -277,8 +283,8 @@ class Pool:
         living = [worker for worker in able if not worker.draining]
         self.name = name
         self.has_problem = bool(serving) and not able
+        self.living = living
         self.draining = [worker for worker in able if worker.draining]
-        self.gpu = any(worker.device.startswith("GPU") for worker in living)
         at_work = [run for run in runs if not run.queued and not run.silent]
         self.ended = {run.pk: run for run in at_work}
         self.line = [run for run in runs if run.pool == name and (run.queued or run.silent) and not run.on_hold]
@@ -306,26 +312,30 @@ class Pool:
         """The devices and the device time of projects and people as they are now."""
         return Shares(self._used, self._at_work)
 
-    def _course(self, length: Callable[[Waiting], float]) -> dict[UUID, float]:
-        free = [(length(place.run) if place.run else 0.0, place.run) for place in self.places]
+    def _course(self, length: Callable[[Waiting], float]) -> dict[UUID, Start]:
+        free = [(length(place.run) if place.run else 0.0, place) for place in self.places]
         ended = {pk: length(run) for pk, run in self.ended.items()}
         # Without workers: the order alone.
-        return _Course(free or [(math.inf, None)], self.line, ended, self.shares, length).starts()
+        return _Course(free or [(math.inf, NOWHERE)], self.line, ended, self.shares, length).starts()
 
     @cached_property
-    def expected(self) -> dict[UUID, float]:
+    def expected(self) -> dict[UUID, Start]:
         """When each run of the line is taken, in the order of that."""
         return self._course(_expected)
 
     @cached_property
-    def earliest(self) -> dict[UUID, float]:
+    def earliest(self) -> dict[UUID, Start]:
         """The same where all steps are quick."""
         return self._course(_quick)
 
     @cached_property
-    def latest(self) -> dict[UUID, float]:
+    def latest(self) -> dict[UUID, Start]:
         """The same where all steps are slow."""
         return self._course(_slow)
+
+    def can_take(self, run: Waiting) -> list[Place]:
+        """The places of workers that can train a run."""
+        return [place for place in self.places if place.meets(run.needs)]
 
     @cached_property
     def order(self) -> dict[UUID, int]:
@@ -336,17 +346,20 @@ class Pool:
         """The state of one of its queued runs."""
         if run.on_hold:
             return Queued(run=run, why="on_hold", place=None, start=None, pool=self)
-        expected, start = self.expected.get(run.pk, math.inf), None
+        able = self.can_take(run)
+        if self.places and not able and not run.blocked:
+            return Queued(run=run, why="no_fit", place=None, start=None, pool=self)
+        expected, start = self.expected.get(run.pk, NEVER).at, None
         if math.isfinite(expected) and self.places:  # the other courses are worked out where they are needed
-            low, high = (course.get(run.pk, math.inf) for course in (self.earliest, self.latest))
+            low, high = (course.get(run.pk, NEVER).at for course in (self.earliest, self.latest))
             start = Span(expected, min(low, expected), max(high, expected))
         before = self.before(run)
         lost = next((each for each in before if each.silent), None)
-        place = None if run.blocked else self.order.get(run.pk, len(self.order)) + 1
+        place = None if run.blocked else len(before) + 1
         first = before[0] if before and place is not None else None
         return Queued(
             run=run,
-            why=self._why(run, expected, lost),
+            why=self._why(run, expected, lost, able),
             place=place,
             start=start,
             pool=self,
@@ -364,19 +377,21 @@ class Pool:
             return ""
         return next(name for name in Rank._fields if getattr(one, name) != getattr(other, name))
 
-    def _why(self, run: Waiting, expected: float, lost: Waiting | None) -> str:
+    def _why(self, run: Waiting, expected: float, lost: Waiting | None, able: Sequence[Place]) -> str:
         if run.blocked:
             return WAITS_FOR.get(RunState(run.after__state or RunState.DRAFT), "after")
         if not self.places:
             return "draining" if self.draining else "worker_problem" if self.has_problem else "no_worker"
         if lost is not None:
             return "worker_lost"
-        free = len(self.places) - len(self.taken)
-        return "starting" if expected == 0 and self.order[run.pk] < free else "busy"
+        free = sum(place.run is None for place in able)
+        return "starting" if expected == 0 and len(self.before(run)) < free else "busy"
 
     def before(self, run: Waiting) -> list[Waiting]:
-        """The runs that are taken before this one, in that order."""
-        return self.in_order[: self.order.get(run.pk, len(self.order))]
+        """The runs that are taken before this one by workers that could train it, in that order."""
+        able = {place.worker for place in self.can_take(run)} or {NOWHERE.worker}
+        ahead = self.in_order[: self.order.get(run.pk, len(self.order))]
+        return [each for each in ahead if self.expected[each.pk].worker in able]
 
     @cached_property
     def in_order(self) -> list[Waiting]:
@@ -386,14 +401,14 @@ class Pool:
 
     def _unknown(self, run: Waiting) -> Waiting | None:
         """The first run before this one whose length is not known."""
-        held = [place.run for place in self.taken if place.run is not None]
+        held = [place.run for place in self.can_take(run) if place.run is not None]
         return next((each for each in [*held, *self.before(run)] if each.left is None), None)
 
 
 def _places_of(worker: Worker, at_work: Iterable[Waiting]) -> list[Place]:
     runs = sorted((run for run in at_work if run.lease_worker == worker.name), key=lambda run: str(run.pk))
-    free = max(0, worker.places - len(runs))
-    return [*(Place(worker.name, run) for run in runs), *([Place(worker.name, None)] * free)]
+    free, able = max(0, worker.places - len(runs)), meets(worker)
+    return [*(Place(worker.name, run, able) for run in runs), *([Place(worker.name, None, able)] * free)]
 
 
 class Queue:

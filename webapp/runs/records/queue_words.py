@@ -16,6 +16,8 @@ from django.utils.translation import ngettext
 
 from webapp.common.pools import ENDPOINT
 from webapp.common.ui import coarse
+from webapp.common.workers.models import Worker
+from webapp.common.workers.needs import GIGABYTE, Needs
 from webapp.runs.records.queue import Place, Queued, Span, Waiting
 from webapp.runs.states import Priority
 
@@ -73,6 +75,8 @@ def queue_short(found: Queued) -> str:
         return _("on hold")
     if found.why == "draining":
         return _("all workers are draining")
+    if found.why == "no_fit":
+        return _("no worker has what it asks for")
     if found.why in {"no_worker", "worker_problem"}:
         return _("no worker is running") if found.why == "no_worker" else _("no worker may start runs")
     begins = _("starting") if found.why == "starting" else _begins(found)
@@ -126,6 +130,7 @@ def _with_range(span: Span) -> str:
 def queue_title(found: Queued, sees: Collection[UUID]) -> str:
     """The first sentence: the place in line, and when it starts or why it does not."""
     values = {"place": _capital(_nth_in_line(found.place or 1)), "name": found.run.after__name}
+    values["needs"] = needs_words(Needs.parse(found.run.needs))
     titles = {
         "on_hold": _("On hold: no worker takes this run until an owner of the team releases it."),
         "after": _("Waiting for %(name)s to finish: this run starts from its model."),
@@ -136,6 +141,7 @@ def queue_title(found: Queued, sees: Collection[UUID]) -> str:
         "worker_problem": _("%(place)s, but no worker may start runs."),
         "draining": _draining_title(found),
         "worker_lost": _("%(place)s, but another run's worker has stopped answering."),
+        "no_fit": _("Waiting for a worker that has what this run asks for: %(needs)s."),
         "starting": _("%(place)s: a worker is free and is being asked to take this run."),
     }
     if found.why in titles:
@@ -209,12 +215,39 @@ def _trouble_lines(found: Queued, sees: Collection[UUID]) -> list[Line]:
     if found.lost is not None:
         text = _("Queued earlier, and first once its lease has ended or its worker answers again: %(name)s.")
         lines.append(_line(text % {"name": _name_of(found.lost, sees)}, workers, look))
-    if found.gpu_drains:
-        lines.append(_line(_("The only workers with a GPU, which this run asks for, are draining."), workers, look))
-    elif found.no_gpu:
-        text = _("This run asks for a GPU (run.device), and no living worker has one: it would fail at its start.")
-        lines.append(_line(text, workers, look))
+    if found.fit_drains:
+        lines.append(_line(_("The only workers that have it are draining."), workers, look))
+    elif found.why == "no_fit":
+        has = [worker_words(worker) for worker in found.pool.living[:SHOWN]]
+        lines += [_line(text) for text in has]
+        if more := len(found.pool.living) - len(has):
+            rest = ngettext("%(n)d more worker does not have it.", "%(n)d more workers do not have it.", more)
+            lines.append(_line(rest % {"n": more}))
+        lines.append(_line(_("Start a worker that has it, or stop this run and ask for less."), workers, look))
     return lines
+
+
+def needs_words(needs: Needs) -> str:
+    """What a run asks of its worker, such as “2 GPUs of 80 GB, H100”."""
+    if needs.hosts > 1:
+        return _("a Ray cluster with %(n)d hosts") % {"n": needs.hosts}
+    text = ngettext("%(n)d GPU", "%(n)d GPUs", needs.gpus) % {"n": needs.gpus}
+    if needs.memory:
+        text = _("%(gpus)s of %(memory)d GB or more") % {"gpus": text, "memory": needs.memory}
+    text = _("%(gpus)s, model %(model)s") % {"gpus": text, "model": needs.model} if needs.model else text
+    return _("%(gpus)s, or none at all") % {"gpus": text} if needs.or_cpu else text
+
+
+def worker_words(worker: Worker) -> str:
+    """What a worker has: “gpu0@b has 1 GPU: NVIDIA A100, 86 GB.”"""
+    if not worker.gpus:
+        return _("%(worker)s has no GPU.") % {"worker": worker.name}
+    gpus = ngettext("%(n)d GPU", "%(n)d GPUs", worker.gpus) % {"n": worker.gpus}
+    values: dict[str, Any] = {"worker": worker.name, "gpus": gpus, "model": worker.gpu}
+    if not worker.gpu or worker.gpu_bytes is None:
+        return _("%(worker)s has %(gpus)s, whose model and memory its driver does not report.") % values
+    values["memory"] = worker.gpu_bytes // GIGABYTE
+    return _("%(worker)s has %(gpus)s: %(model)s, %(memory)s GB.") % values
 
 
 def _holder_lines(found: Queued, sees: Collection[UUID]) -> list[Line]:

@@ -1,7 +1,7 @@
 """Who used the devices: hours by day, project and person.
 
-An hour is an hour in which a worker had a run, from the times of attempts. Chats, checks, imported runs and runs that
-were deleted are not among them.
+An hour is an hour of a device that a run had, from the times of attempts: a run on four devices uses four in an hour.
+Chats, checks, imported runs and runs that were deleted are not among them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ USUAL, MOST_DAYS = 30, 366
 # the runs of two days cannot be added up.
 _USED = """
 WITH tried AS (
-    SELECT r.id AS run, r.project_id, r.created_by_id, r.pool, a.started_at, COALESCE(a.ended_at, now()) AS until
+    SELECT r.id AS run, r.project_id, r.created_by_id, r.pool, r.devices, a.started_at,
+        COALESCE(a.ended_at, now()) AS until
     FROM runs_attempt a JOIN runs_run r ON r.id = a.run_id
     WHERE r.project_id = ANY(%(projects)s) AND NOT r.imported AND r.removed_at IS NULL
       AND (a.ended_at IS NOT NULL OR (a.number = r.attempt AND r.state = ANY(%(leased)s)))
@@ -40,7 +41,8 @@ WITH tried AS (
         LEAST(%(days)s, width_bucket(t.until, %(bounds)s::timestamptz[]))
     ) AS day
 )
-SELECT day, project_id, created_by_id, pool, SUM(seconds)::float8, COUNT(DISTINCT run) FROM cut WHERE seconds > 0
+SELECT day, project_id, created_by_id, pool, SUM(seconds * devices)::float8, COUNT(DISTINCT run)
+FROM cut WHERE seconds > 0
 GROUP BY GROUPING SETS ((day, project_id, created_by_id, pool), (project_id, created_by_id, pool))
 """
 

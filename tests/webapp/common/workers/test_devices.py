@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from django.test import Client
@@ -176,6 +177,34 @@ def test_a_beat_writes_them_and_the_next_one_what_is_known_then(settings: Any, t
     assert Worker.objects.get().devices == [BUSY._asdict()]
     beating.beat("train@a", 5, ["train"])
     assert Worker.objects.get().devices is None
+
+
+@pytest.mark.django_db
+def test_a_beat_says_what_runs_find_there(settings: Any, tmp_path: Any, monkeypatch: Any) -> None:
+    settings.DATA_DIR = tmp_path
+    monkeypatch.setattr(beating, "gpu", lambda: beating.Gpu("NVIDIA H100", 85 * 10**9, "9.0"))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,GPU-1b")
+    beating.beat("train@a", 5, ["train"])
+    row = Worker.objects.get()
+    assert (row.gpus, row.gpu, row.gpu_bytes, row.cluster) == (2, "NVIDIA H100", 85 * 10**9, False)
+    here = beating.worker_here()
+    assert [getattr(here, name) for name in beating.hardware()] == [getattr(row, name) for name in beating.hardware()]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    monkeypatch.setenv("TILTYARD_RAY_ADDRESS", "http://192.0.2.7:8265")
+    beating.beat("train@a", 5, ["train"])
+    row.refresh_from_db()
+    assert (row.gpus, row.cluster) == (0, True)
+
+
+def test_its_own_queue_is_not_one_of_its_pools(monkeypatch: Any) -> None:
+    made: list[list[str]] = []
+    monkeypatch.setattr(beating, "Beats", lambda _name, queues, _places: made.append(queues) or Mock())
+    monkeypatch.setattr(beating, "_beats", [])
+    names = [Mock() for _number in range(3)]
+    for one, name in zip(names, ("train", "endpoint", "train@a.dq2"), strict=True):
+        one.name = name
+    beating.begin_beating(Mock(hostname="train@a", task_consumer=Mock(queues=names), controller=Mock(concurrency=1)))
+    assert made == [["endpoint", "train"]]
 
 
 @pytest.mark.django_db

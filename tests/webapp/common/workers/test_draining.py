@@ -16,6 +16,7 @@ from webapp.common.pools import TRAIN
 from webapp.common.workers import beating
 from webapp.common.workers.beating import Beats, draining, living
 from webapp.common.workers.models import Drain, Worker
+from webapp.common.workers.needs import Needs
 from webapp.engine.supervisor import supervise
 from webapp.people.teams.models import AuditEntry, Project, Role, User
 from webapp.people.teams.tokens import token_create
@@ -96,13 +97,13 @@ def test_waiting_runs_say_that_the_only_worker_drains(waiting: Run) -> None:
 
 
 def test_a_run_that_needs_a_gpu_says_that_those_with_one_drain(make_run: Any) -> None:
-    config = {"kind": "grpo", "run": {"device": "cuda", "max_steps": 4}}
-    run = make_run(state="queued", queued_at=timezone.now(), config=config)
-    worker(device="GPU 0"), worker("train@b", device="CPU")
+    run = make_run(state="queued", queued_at=timezone.now(), needs=Needs(gpus=1).text)
+    worker(gpus=1), worker("train@b")
     Drain.objects.create(host="a")
-    texts = [line["text"] for line in shown(run)["lines"]]
-    assert "The only workers with a GPU, which this run asks for, are draining." in texts
-    assert not any("no living worker has one" in text for text in texts)
+    found = shown(run)
+    texts = [line["text"] for line in found["lines"]]
+    assert (found["why"], "The only workers that have it are draining." in texts) == ("no_fit", True)
+    assert not any("Start a worker" in text for text in texts)
 
 
 def test_a_run_at_work_there_goes_on(make_run: Any, waiting: Run) -> None:

@@ -15,11 +15,14 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from webapp.common.pools import ENDPOINT, TRAIN
+from webapp.common.workers.models import Worker
+from webapp.common.workers.needs import Needs
+from webapp.engine import attempts
 from webapp.engine.attempts import claim, first_in_line
 from webapp.engine.supervisor import _claim_next
 from webapp.people.teams.models import Project, Team, User
 from webapp.runs.models import Attempt, Run
-from webapp.runs.records.order import OVERDUE_AFTER, InLine, Line, Share, Shares, can_start, first_of, used_seconds
+from webapp.runs.records.order import OVERDUE_AFTER, InLine, Lines, Share, Shares, can_start, first_of, used_seconds
 from webapp.runs.records.queue import read_queue
 from webapp.runs.records.queue_words import queue_answer
 from webapp.runs.states import RunState
@@ -28,6 +31,7 @@ Make = Callable[..., Run]
 NOW = datetime(2026, 11, 29, 12, tzinfo=UTC)
 ANA, BEN = UUID(int=1), UUID(int=2)
 MINUTE = timedelta(minutes=1)
+EIGHT = Worker(name="train@a", gpus=8)
 
 
 # --- One rule after the other ---------------------------------------------------------------------------------------
@@ -39,6 +43,8 @@ def waits(number: int, minutes: float | None = 5, project: UUID = ANA, **fields:
         "project_id": project,
         "created_by_id": None,
         "priority": "normal",
+        "needs": "",
+        "devices": 1,
         "first_at": None,
     }
     times = {"queued_at": queued_at, "created_at": NOW, "heard_at": None, "read_at": NOW}
@@ -47,7 +53,7 @@ def waits(number: int, minutes: float | None = 5, project: UUID = ANA, **fields:
 
 def order(runs: list[InLine], shares: Shares | None = None) -> list[int]:
     """The numbers of the runs as they are taken, one after the other."""
-    line, found = Line(runs, shares or Shares()), []
+    line, found = Lines(runs, shares or Shares()), []
     while (run := line.first()) is not None:
         line.take(run)
         found.append(run.pk.int)
@@ -135,10 +141,10 @@ def test_runs_that_an_owner_put_first_go_before_their_class_the_newest_first() -
 
 def test_time_makes_a_run_overdue_and_devices_use_minutes() -> None:
     old, other = waits(1, 23.5 * 60), waits(2, 1, BEN)
-    line = Line([old, other], Shares(at_work=[old]))
+    line = Lines([old, other], Shares(at_work=[old]))
     assert [line.first(at) for at in (0.0, 1800.0, 1800.001)] == [other, other, old]
     shares = Shares()
-    line = Line([old], shares)
+    line = Lines([old], shares)
     assert line.first(600.0) == old
     line.take(old)
     assert [shares.projects[ANA].minutes(at) for at in (600.0, 659.0, 660.0)] == [0, 0, 1], "from when it was taken"
@@ -150,10 +156,22 @@ def test_time_makes_a_run_overdue_and_devices_use_minutes() -> None:
 
 def test_a_device_that_is_given_back_counts_no_longer() -> None:
     mine, theirs = waits(1, 60), waits(2, 1, BEN)
-    line = Line([mine, theirs], Shares(at_work=[mine]))
+    line = Lines([mine, theirs], Shares(at_work=[mine]))
     assert line.first() == theirs
     line.give_back(mine, 0.0)
     assert line.first() == mine
+
+
+def test_a_run_has_as_many_devices_as_it_takes() -> None:
+    """One project has a run on four devices, the other three runs on one: the other goes first."""
+    four = waits(1, 60, devices=4)
+    ones = [waits(n, 5, BEN) for n in (2, 3, 4)]
+    line = Lines([waits(5, 60), waits(6, 1, BEN)], Shares(at_work=[four, *ones]))
+    first = line.first()
+    assert first is not None and first.pk.int == 6
+    line.take(first)
+    line.give_back(four, 60.0)
+    assert [each.project_id for each in (line.first(60.0),) if each] == [ANA]
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -165,10 +183,11 @@ def test_the_line_gives_the_least_rank_of_all_whatever_happens(seed: int) -> Non
         fields: dict[str, Any] = {"created_by_id": UUID(int=rng.randrange(3))}
         fields["priority"] = rng.choice(["high", "normal", "low"])
         fields["first_at"] = rng.choice([None] * 9 + [NOW - rng.randrange(9) * MINUTE])
+        fields["needs"], fields["devices"] = rng.choice(["", "", "two", "eight"]), rng.choice([1, 1, 2, 8])
         return waits(number, rng.randrange(0, 1600, 100), UUID(int=rng.randrange(4)), **fields)
 
     left = [some(number) for number in range(60)]
-    line, busy = Line(left, shares), list[InLine]()
+    line, busy = Lines(left, shares), list[InLine]()
     for number in range(100, 300):
         at += rng.choice([0.0, 0.0, 30.0, 600.0])
         if rng.random() < 0.3:
@@ -176,8 +195,10 @@ def test_the_line_gives_the_least_rank_of_all_whatever_happens(seed: int) -> Non
             line.add(run)
         if busy and rng.random() < 0.5:
             line.give_back(busy.pop(0), at)
-        found = line.first(at)
-        assert found == min(left, key=lambda run: shares.rank(run, at), default=None)
+        met = {"", *rng.choice([[], ["two"], ["two", "eight"]])}
+        found = line.first(at, met.__contains__)
+        able = [run for run in left if run.needs in met]
+        assert found == min(able, key=lambda run: shares.rank(run, at), default=None)
         if found is not None:
             line.take(found)
             left.remove(found)
@@ -236,6 +257,40 @@ def test_the_time_of_the_last_day_is_read_from_attempts(line: Make, elsewhere: P
     both = {row[1]: row[3] for row in used_seconds(TRAIN, ENDPOINT) if row[0] == "train"}
     assert both[elsewhere.pk] == pytest.approx(1800, abs=5)
     assert {row[0] for row in used_seconds(TRAIN, ENDPOINT)} == {"train", "endpoint"}
+
+
+@pytest.mark.django_db
+def test_an_hour_on_four_devices_is_four_hours(line: Make) -> None:
+    attempt(line(devices=4), 3, 1)
+    assert used_seconds(TRAIN)[0][3] == pytest.approx(8 * 3600, abs=5)
+
+
+@pytest.mark.django_db
+def test_a_worker_takes_the_first_run_that_it_can_train(line: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    two = line(9, needs=Needs(gpus=2).text)
+    one = line(5, needs=Needs(gpus=1).text)
+    any_device = line(1)
+    for gpus, first in ((0, any_device), (1, one), (2, two)):
+        monkeypatch.setattr(attempts, "worker_here", lambda gpus=gpus: Worker(name="train@a", gpus=gpus))
+        assert first_in_line(two.pk, TRAIN) == first.pk
+    monkeypatch.setattr(attempts, "worker_here", lambda: Worker(name="train@a"))
+    assert claim(one.pk) is None and claim(any_device.pk) is not None
+    assert first_in_line(two.pk, TRAIN) == two.pk, "nothing is left here: the message's own run, which no claim gives"
+    assert claim(two.pk) is None
+    Run.objects.filter(pk=any_device.pk).update(state="succeeded")
+    monkeypatch.setattr(attempts, "worker_here", lambda: Worker(name="train@a", gpus=2))
+    assert claim(two.pk) is not None
+
+
+@pytest.mark.django_db
+def test_a_silent_run_that_a_worker_cannot_train_does_not_hold_it_back(
+    line: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lost, other = at_work(line(60, needs=Needs(gpus=2).text)), line(5)
+    Run.objects.filter(pk=lost.pk).update(lease_beat_at=timezone.now() - 8 * MINUTE)
+    for gpus, first in ((0, other.pk), (2, None)):
+        monkeypatch.setattr(attempts, "worker_here", lambda gpus=gpus: Worker(name="train@a", gpus=gpus))
+        assert first_in_line(other.pk, TRAIN) == first
 
 
 @pytest.mark.django_db
@@ -319,6 +374,7 @@ def planted(team: Team, count: int, seed: int) -> None:
         fields["priority"] = rng.choice(["high", "normal", "normal", "normal", "low"])
         fields["first_at"] = rng.choice([None] * 19 + [now - rng.randrange(60) * MINUTE])
         fields["on_hold_at"] = rng.choice([None] * 19 + [now])
+        fields["needs"], fields["devices"] = rng.choice(["", "", Needs(gpus=2).text]), rng.choice([1, 1, 2])
         run = Run.objects.create(name=f"r{number}", state="queued", **fields)
         if rng.random() < 0.1:
             at_work(run, rng.randrange(500) + 0.5)
@@ -332,14 +388,15 @@ def planted(team: Team, count: int, seed: int) -> None:
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("seed", range(3))
-def test_the_order_of_the_page_is_the_order_of_claims(team: Team, seed: int) -> None:
+def test_the_order_of_the_page_is_the_order_of_claims(team: Team, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attempts, "worker_here", lambda: EIGHT)
     planted(team, 200, seed)
     queue = read_queue()
     shown = [run.pk for run in queue.pool(TRAIN).in_order]
     places = [found.place for pk in shown if (found := queue.queued(pk)) is not None]
     assert places == list(range(1, len(shown) + 1)) and len(shown) > 130
     taken: list[UUID] = []
-    while (first := first_of(TRAIN)) is not None:
+    while (first := first_of(TRAIN, EIGHT)) is not None:
         assert claim(first.pk) is not None
         Attempt.objects.filter(run=first.pk, ended_at=None).delete()  # as if no time had passed
         taken.append(first.pk)
@@ -353,13 +410,13 @@ def test_the_order_of_the_page_is_the_order_of_claims(team: Team, seed: int) -> 
 def test_a_claim_takes_three_queries_whatever_the_number_of_runs(team: Team) -> None:
     planted(team, 60, 1)
     with CaptureQueriesContext(connection) as few:
-        first_of(TRAIN)
+        first_of(TRAIN, EIGHT)
     Run.objects.bulk_create(
         [Run(project=run.project, name=f"more-{n}", config={}, state="queued", queued_at=run.queued_at)
          for n, run in enumerate(list(Run.objects.filter(state="queued")) * 5)]
     )  # fmt: skip
     with CaptureQueriesContext(connection) as many:
-        assert first_of(TRAIN) is not None
+        assert first_of(TRAIN, EIGHT) is not None
     assert len(few) == len(many) == 3
 
 

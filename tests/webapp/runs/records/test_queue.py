@@ -14,12 +14,13 @@ from django.utils import timezone, translation
 
 from webapp.common.pools import ENDPOINT, TRAIN
 from webapp.common.workers.models import Worker
+from webapp.common.workers.needs import Needs
 from webapp.engine.attempts import claim, first_in_line
 from webapp.people.teams.models import Project, User
 from webapp.runs.metrics.models import MetricPoint
 from webapp.runs.models import Run
 from webapp.runs.records.queue import Queued, Span, read_queue
-from webapp.runs.records.queue_words import queue_answer, queue_lines, queue_short, queue_text, queue_title
+from webapp.runs.records.queue_words import needs_words, queue_answer, queue_lines, queue_short, queue_text, queue_title
 
 pytestmark = pytest.mark.django_db
 Make = Callable[..., Run]
@@ -281,15 +282,65 @@ def test_a_silent_worker_of_a_run_that_was_queued_later_delays_none(line: Make, 
     assert queued(line(30)).why == "starting"
 
 
-def test_a_run_that_asks_for_a_gpu_is_warned_where_no_worker_has_one(line: Make, make_run: Make) -> None:
-    config = {"kind": "grpo", "run": {"device": "cuda", "max_steps": 4}}
-    run, other = line(config=config), line()
-    assert not queued(run).no_gpu, "no worker is alive: that is said"
-    worker(device="CPU")
-    assert (queued(run).no_gpu, queued(other).no_gpu) == (True, False)
-    assert any("asks for a GPU" in text for text in lines_of(run))
-    worker("train@b", device="GPU 0")
-    assert not queued(run).no_gpu
+def test_a_run_waits_for_a_worker_that_has_what_it_asks_for(line: Make, project: Project) -> None:
+    run, other = line(9, needs=Needs(gpus=2, memory=80, model="H100").text), line(1)
+    found = queued(run)
+    assert (found.why, found.place) == ("no_worker", 1), "no worker is alive: that is what it waits for"
+    worker()
+    found = queued(run)
+    assert (found.why, found.place, found.start, queue_short(found)) == (
+        "no_fit",
+        None,
+        None,
+        "no worker has what it asks for",
+    )
+    title = "Waiting for a worker that has what this run asks for: 2 GPUs of 80 GB or more, model H100."
+    assert (titled(run), titled(other)) == (
+        title,
+        "Next in line: a worker is free and is being asked to take this run.",
+    )
+    worker("train@b", gpus=1, gpu="NVIDIA H100", gpu_bytes=85 * 10**9)
+    worker("train@c", gpus=2), worker("train@d")
+    assert lines_of(run) == [
+        "train@a has no GPU.",
+        "train@b has 1 GPU: NVIDIA H100, 85 GB.",
+        "train@c has 2 GPUs, whose model and memory its driver does not report.",
+        "1 more worker does not have it.",
+        "Start a worker that has it, or stop this run and ask for less.",
+    ]
+    worker("train@e", gpus=2, gpu="NVIDIA H100", gpu_bytes=85 * 10**9)
+    assert (queued(run).why, queued(run).place) == ("starting", 1)
+    answer = queue_answer(queued(run), [project.pk])
+    assert answer is not None and (answer["why"], answer["place"]) == ("starting", 1)
+
+
+def test_only_runs_that_want_the_same_workers_are_ahead(line: Make, busy: Make) -> None:
+    """Two small runs have a small worker; a large run and a small one wait for the large worker's end."""
+    worker("small@a"), worker("large@b", gpus=2)
+    busy("small@a", step=0, total_steps=10, step_seconds=10.0)
+    busy("large@b", step=0, total_steps=100, step_seconds=10.0)
+    small = [line(9 - number, total_steps=10, step_seconds=10.0) for number in range(2)]
+    large = line(1, needs=Needs(gpus=2).text)
+    assert [queued(run).place for run in (*small, large)] == [1, 2, 1]
+    assert queued(large).start == Span(1000.0, 1000.0, 1000.0) and queued(small[1]).start == Span(200.0, 200.0, 200.0)
+    assert queued(large).next is None
+
+
+def test_a_free_worker_that_cannot_train_a_run_is_not_asked(line: Make, busy: Make) -> None:
+    worker("small@a"), worker("large@b", gpus=2)
+    busy("large@b", step=0, total_steps=100, step_seconds=10.0)
+    large = line(9, needs=Needs(gpus=2).text)
+    assert queued(large).why == "busy" and queued(line(1)).why == "starting"
+
+
+def test_what_a_run_asks_for_in_words() -> None:
+    words = {
+        "1 GPU": Needs(gpus=1),
+        "1 GPU, model A100": Needs(gpus=1, model="A100"),
+        "2 GPUs, or none at all": Needs(gpus=2, or_cpu=True),
+        "a Ray cluster with 4 hosts": Needs(gpus=8, on_cluster=True, hosts=4),
+    }
+    assert {needs_words(needs): needs for needs in words.values()} == words
 
 
 # --- Order ----------------------------------------------------------------------------------------------------------
