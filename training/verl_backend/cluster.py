@@ -3,8 +3,9 @@
 1. Its name follows from the run's folder, so that an attempt finds and stops what the ones before it may have left.
 2. Our code goes with it. What opens environments and judges does not: all who see the cluster's jobs would see it.
    It lies in a file of the job folder, which every process of the job reads, and is removed when the job is over.
-3. A cluster that does not answer is asked again for ``PATIENCE_S``: the job may well be at work. A head that was
-   restarted knows no job; then this one has died, and another attempt continues from its last checkpoint.
+3. A cluster that does not answer, or not within ``ANSWER_S``, is asked again for ``PATIENCE_S``: the job may well be
+   at work. A head that was restarted knows no job; then this one has died, and another attempt continues from its last
+   checkpoint.
 4. When our parent is gone the job is stopped, so that no two attempts of a run are at work.
 """
 
@@ -13,10 +14,13 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from training.children import CERTIFICATES, DEVICES, PARENT_VARIABLE, PLACES, RAY, ROOT
 from training.errors import Boundary, ErrorInfo
@@ -24,6 +28,9 @@ from training.journal import Event, Held, Journal, LogLine
 from training.verl_backend.folder import JobFolder
 
 POLL_S, SAID_EVERY_S, PATIENCE_S, LOG_BYTES = 1.0, 30.0, 600.0, 20_000
+ANSWER_S, SUBMIT_S = 30.0, 300.0
+"""How long an answer may take; submitting sends our code along."""
+T = TypeVar("T")
 ENDED = frozenset({"SUCCEEDED", "FAILED", "STOPPED"})
 OPEN = frozenset({"VERL_PLATFORM", "VERL_USE_EXTERNAL_MODULES", "VERL_USE_EXTERNAL_PLUGINS", "OMP_NUM_THREADS"})
 """The variables that verl has to know before our code runs: they go with the job, for all to see."""
@@ -49,6 +56,56 @@ class Client(Protocol):
     def get_job_logs(self, job_id: str) -> str:
         """What it has printed."""
         ...
+
+
+class LimitedClient:
+    """Ray's client with limits: it has none of its own, so a network that drops packets would keep us waiting without
+    end. Errors of the network are ``ConnectionError``: Ray lets through those of ``requests``, which are not."""
+
+    def __init__(self, make: Callable[[], Client], answer_s: float = ANSWER_S, submit_s: float = SUBMIT_S) -> None:
+        self._answer_s, self._submit_s = answer_s, submit_s
+        self._client = _answer_of(make, answer_s)
+
+    def submit_job(self, *, entrypoint: str, submission_id: str, runtime_env: dict[str, Any]) -> str:
+        """As ``Client``."""
+        submit = partial(
+            self._client.submit_job, entrypoint=entrypoint, submission_id=submission_id, runtime_env=runtime_env
+        )
+        return _answer_of(submit, self._submit_s)
+
+    def get_job_status(self, job_id: str) -> str:
+        """As ``Client``."""
+        return _answer_of(lambda: self._client.get_job_status(job_id), self._answer_s)
+
+    def stop_job(self, job_id: str) -> bool:
+        """As ``Client``."""
+        return _answer_of(lambda: self._client.stop_job(job_id), self._answer_s)
+
+    def get_job_logs(self, job_id: str) -> str:
+        """As ``Client``."""
+        return _answer_of(lambda: self._client.get_job_logs(job_id), self._answer_s)
+
+
+def _answer_of(question: Callable[[], T], limit_s: float) -> T:
+    """The answer. Raises ``ConnectionError`` without one, and what the question raises otherwise.
+
+    A question without an answer keeps its thread, which ends with the process.
+    """
+    answer: Future[T] = Future()
+
+    def ask() -> None:
+        try:
+            answer.set_result(question())
+        except BaseException as exc:  # it is raised where the answer is wanted
+            answer.set_exception(exc)
+
+    threading.Thread(target=ask, name="ray-answer", daemon=True).start()
+    try:
+        return answer.result(limit_s)
+    except TimeoutError as exc:
+        raise ConnectionError(f"no answer within {limit_s:g} s") from exc
+    except OSError as exc:
+        raise exc if isinstance(exc, ConnectionError) else ConnectionError(str(exc)) from exc
 
 
 def name_of(run_dir: Path) -> str:
@@ -153,7 +210,7 @@ def submit(folder: JobFolder, address: str, watch: Callable[[Callable[[], None]]
 
     journal = Journal(folder.own_journal)
     try:
-        job = ClusterJob(folder, JobSubmissionClient(address), journal.write)
+        job = ClusterJob(folder, LimitedClient(lambda: JobSubmissionClient(address)), journal.write)
         watch(job.stop)
         return job.run(dict(os.environ))
     except ConnectionError as exc:

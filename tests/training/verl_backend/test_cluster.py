@@ -8,12 +8,14 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import requests
 from websockets.asyncio.server import ServerConnection
 
 from tests.training.helpers import events, job_config, of_type, scripted_server
@@ -22,7 +24,7 @@ from tests.training.verl_backend.cpu_job import behave, cpu_job, run_by_verl
 from training.config import config_to_yaml
 from training.journal import Event, Held, LogLine
 from training.model_check import check_model_folder
-from training.verl_backend.cluster import PATIENCE_S, SAID_EVERY_S, ClusterJob, name_of
+from training.verl_backend.cluster import PATIENCE_S, SAID_EVERY_S, ClusterJob, LimitedClient, name_of
 from training.verl_backend.folder import JobFolder, Plan
 
 AWAY = ConnectionError("no route\nto host")
@@ -154,6 +156,74 @@ def test_the_patience_with_a_cluster_ends(tmp_path: Path) -> None:
     assert min(left) > 0 and len(left) <= PATIENCE_S / SAID_EVERY_S
     assert job._clock() - 1 <= PATIENCE_S + 3, "asked again for so long, and no longer"
     assert not (tmp_path / "2" / "verl" / "variables.json").exists()
+
+
+@pytest.mark.parametrize(
+    "error",
+    [requests.exceptions.ConnectionError("refused"), requests.exceptions.ReadTimeout("late"), OSError("no route")],
+)
+def test_errors_of_the_network_are_those_of_a_cluster_that_is_away(tmp_path: Path, error: Exception) -> None:
+    """Ray lets through those of requests, which are no ``ConnectionError``: the attempt ended instead of waiting."""
+    client = Fake("RUNNING", error, "SUCCEEDED")
+    job, said = made(tmp_path, client)
+    job._client = LimitedClient(lambda: client)
+    assert job.run({}) == 0
+    assert [event.error is None for event in said if isinstance(event, Held)] == [False, True]
+
+
+@pytest.mark.parametrize("question", ["submit_job", "get_job_status", "stop_job", "get_job_logs", "make"])
+def test_no_answer_is_waited_for_without_end(question: str) -> None:
+    let_go = threading.Event()
+
+    def never(*_ids: str, **_given: Any) -> Any:
+        let_go.wait(60)
+
+    client = Fake("RUNNING")
+    try:
+        with pytest.raises(ConnectionError, match=r"no answer within 0\.05 s"):
+            if question == "make":
+                LimitedClient(never, 0.05)
+            setattr(client, question, never)
+            limited = LimitedClient(lambda: client, 0.05, 0.05)
+            if question == "submit_job":
+                limited.submit_job(entrypoint="", submission_id="a", runtime_env={})
+            getattr(limited, question)("a")
+    finally:
+        let_go.set()
+
+
+def test_other_errors_and_answers_pass(tmp_path: Path) -> None:
+    limited = LimitedClient(lambda: Fake("RUNNING", known=("a",)))
+    assert (limited.get_job_status("a"), limited.stop_job("a"), limited.get_job_logs("a")) == (
+        "RUNNING",
+        True,
+        "its output",
+    )
+    with pytest.raises(RuntimeError, match="no such job"):
+        limited.get_job_status("b")
+
+
+SILENT = """
+import sys
+from pathlib import Path
+from training.verl_backend import cluster
+from training.verl_backend.folder import JobFolder
+cluster.LimitedClient.__init__.__defaults__ = (1.0, 1.0)
+sys.exit(cluster.submit(JobFolder(Path(sys.argv[2])), sys.argv[1], lambda stop: None))
+"""
+
+
+@pytest.mark.verl
+def test_a_head_that_accepts_and_never_answers_ends_the_attempt(tmp_path: Path) -> None:
+    """Ray's own client, and a socket behind which nothing reads."""
+    if not PYTHON.exists():
+        pytest.skip("There is no .venv-verl: run make setup-verl.")
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        command = [str(PYTHON), "-c", SILENT, address, str(tmp_path)]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1
+    assert f"The Ray cluster at {address} does not answer: no answer within 1 s" in done.stderr
 
 
 # --- A real cluster of two nodes, each with one device ---
