@@ -25,6 +25,8 @@ UNAUDITED = {
     API + "people/<uuidstr:person_id>": "as site/people/<uuid:pk>/delete/",
     "account/delete/": "refused to alice, the only owner; tests/webapp/people/teams/test_departing.py looks at its row",
     "site/tokens/<uuid:pk>/revoke/": "an administrator's; tests/webapp/people/teams/test_token_ends.py has its row",
+    "usage/limit/": "an administrator's; tests/webapp/runs/records/test_limits.py looks at its row",
+    API + "limits": "as usage/limit/",
     "workers/drain/": "an administrator's; tests/webapp/common/workers/test_draining.py looks at its row",
     API + "workers/drain": "as workers/drain/",
     "tokens/": "asks for the password first; tests/webapp/people/teams/test_tokens.py looks at its row",

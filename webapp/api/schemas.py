@@ -59,6 +59,13 @@ class DrainIn(Body):
     on: bool = True
 
 
+class LimitIn(Body):
+    """How many devices the runs of a project may have at once."""
+
+    project: str = Field(default="", max_length=80, description="slug")
+    devices: int | None = Field(default=None, description="null: no limit")
+
+
 class StarIn(Body):
     """Whether the caller's star is on a run."""
 

@@ -1,4 +1,4 @@
-"""Workers over the API, and who used their devices."""
+"""Workers over the API, who used their devices, and how many of them each project may have."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from ninja import Query, Router
 
 from webapp.api.answers import people as people_answers
 from webapp.api.base import caller
-from webapp.api.schemas import DrainIn
+from webapp.api.schemas import DrainIn, LimitIn
+from webapp.common.answers import Items
 from webapp.engine.draining import drain_change
 from webapp.people.teams.access import administrator, may_start_projects
+from webapp.runs.records.limits import Limit, limit_change, limits_for
 from webapp.runs.records.usage import MOST_DAYS, USUAL, usage_answer, usage_of
 
 router = Router(tags=["workers"])
@@ -24,6 +26,22 @@ def usage(request: HttpRequest, days: Annotated[int, Query(ge=1, le=MOST_DAYS)] 
     """Hours in which workers had runs, by day, project, person and pool, of the projects that you may see
     (administrators: of all)."""
     return usage_answer(usage_of(caller(request), days))
+
+
+@router.get("/limits", response=Items[people_answers.DeviceLimit])
+def limits_list(request: HttpRequest) -> dict[str, Any]:
+    """How many devices the runs of each project that you may see may have at once (administrators: of all)."""
+    return {"items": limits_for(caller(request))}
+
+
+@router.post("/limits", response=people_answers.DeviceLimit)
+def limits_set(request: HttpRequest, body: LimitIn) -> Limit:
+    """Let the runs of a project have so many devices at once, or with null as many as there are (administrators; a
+    token must be one of an owner that is limited to no project). Runs that have devices keep them."""
+    user = administrator(request)
+    if not may_start_projects(user):
+        raise PermissionDenied(_("This token may not do that."))
+    return limit_change(slug=body.project, devices=body.devices, user=user)
 
 
 @router.post("/workers/drain", response=people_answers.HostDrain)

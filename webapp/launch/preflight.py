@@ -164,6 +164,7 @@ def _quick_checks(project: Project, config: JobConfig, resolved: JobConfig) -> I
         yield from _check_overlap(project, resolved)
     yield from _check_secrets(project, config, resolved)
     yield from _check_workers(resolved)
+    yield from _check_limit(project, resolved)
     yield _check_disk(resolved)
 
 
@@ -342,6 +343,17 @@ def _check_workers(config: JobConfig) -> Iterator[Check]:
     hint = _("Start a worker that has it, or ask for less.")
     path = next((path for path, asked in _asked_devices(config) if asked), "run.device")
     yield Check(title, False, sentence % {"needs": words}, hint, path=path, detail=detail)
+
+
+def _check_limit(project: Project, config: JobConfig) -> Iterator[Check]:
+    """A run that asks for more devices than its project may have at once would wait until that is changed."""
+    limit = project.device_limit
+    if limit is None or config.asks_endpoint or config.devices <= limit:
+        return
+    sentence = _("It asks for %(asks)d devices at once, and this project may have %(limit)d: the run would wait.")
+    hint = _("Ask for fewer devices, or ask an administrator of this installation for a higher limit.")
+    values = {"asks": config.devices, "limit": limit}
+    yield Check(_("Device limit"), False, sentence % values, hint, path="hardware.devices")
 
 
 def _asked_devices(config: JobConfig) -> Iterator[tuple[str, bool]]:

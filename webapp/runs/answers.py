@@ -152,8 +152,9 @@ class Queue(QueueWords):
     )
     ahead: int | None = Field(description="how many runs are taken before it")
     why: str = Field(
-        description="busy, starting, on_hold, draining, no_fit, no_worker, worker_problem, worker_lost, after, "
-        "after_stopped, after_paused or after_draft; no_fit: no living worker has what it asks for"
+        description="busy, starting, on_hold, draining, limit, no_fit, no_worker, worker_problem, worker_lost, after, "
+        "after_stopped, after_paused or after_draft; no_fit: no living worker has what it asks for; "
+        "limit: its project has all the devices that it may have at once"
     )
     rule: str = Field(
         description="by what the first of the runs ahead goes first: priority, put_first, overdue, project_devices, "

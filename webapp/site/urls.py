@@ -61,6 +61,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("workers/", workers.worker_list, name="worker-list"),
     path("workers/drain/", workers.worker_drain, name="worker-drain"),
     path("usage/", usage.usage_page, name="device-usage"),
+    path("usage/limit/", usage.limit_set, name="device-limit"),
     path("usage/usage.csv", usage.usage_csv, name="device-usage-csv"),
     path("p/<slug:slug>/", home.project_page, name="project-page"),
     path("palette/", palette.palette_anywhere, name="palette-anywhere"),

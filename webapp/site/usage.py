@@ -1,4 +1,4 @@
-"""Who used the devices, as a page and as CSV."""
+"""Who used the devices, as a page and as CSV, and how many of them each project may have at once."""
 
 from __future__ import annotations
 
@@ -6,17 +6,22 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any, NamedTuple, cast
 
+from django.contrib import messages
 from django.contrib.auth.decorators import login_required
+from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import render
+from django.shortcuts import redirect, render
+from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
-from django.views.decorators.http import require_GET
+from django.views.decorators.http import require_GET, require_POST
 
 from training.plain import number_in
 from webapp.common.pools import TRAIN
 from webapp.common.serving import CsvResponse, csv_lines
+from webapp.people.teams.access import administrator
 from webapp.people.teams.models import User
+from webapp.runs.records.limits import limit_change, limits_for
 from webapp.runs.records.usage import MOST_DAYS, USUAL, Usage, Used, usage_of
 
 DAYS = (7, 30, 90)
@@ -81,9 +86,26 @@ def usage_page(request: HttpRequest) -> HttpResponse:
         "by_day": by_day,
         "most": max(hours for _day, hours in by_day),
         "endpoints": any(line.endpoint_hours for line in lines),
+        "limits": limits_for(cast(User, request.user)),
+        "may_limit": cast(User, request.user).is_superuser,
         "choices": [(days, days == usage.days) for days in DAYS],
     }
     return render(request, "workers/usage.html", context)
+
+
+@login_required
+@require_POST
+def limit_set(request: HttpRequest) -> HttpResponse:
+    """Let the runs of a project have so many devices at once; an empty field is no limit (administrators)."""
+    user, text = administrator(request), request.POST.get("devices", "").strip()
+    devices = number_in(text, 9)
+    try:
+        if text and devices is None:
+            raise ValidationError(_("“%s” is no whole number.") % text[:20])
+        limit_change(slug=request.POST.get("project", ""), devices=devices, user=user)
+    except ValidationError as exc:
+        messages.error(request, exc.messages[0])
+    return redirect(f"{reverse('device-usage')}#limits")
 
 
 @login_required

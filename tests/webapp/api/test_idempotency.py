@@ -107,6 +107,7 @@ LEAVES = {
     "/channels/{channel_id}/resume": SAME,
     "/chats/{chat_id}/stop": SAME,
     "/notifications/read": SAME,
+    "/limits": SAME,
     "/workers/drain": SAME,
     "/vote-rounds/{round_id}/close": SAME,
     "/vote-rounds/{round_id}/reopen": SAME,

@@ -71,6 +71,7 @@ WHOLE = {
     IN + "/rollouts": "continues from a place of its own, `after`: it orders by any measure of a rollout",
     IN + "/rollouts/causes": "the eight most frequent, with how many are not listed",
     IN + "/rollouts/save": "one line for each kind of thing that can be saved",
+    "/limits": "two numbers for each project",
     "/usage": "sums of the days that were asked for",
     "/runs/{run_id}/rollouts": "as of a project",
     "/runs/{run_id}/rollouts/causes": "as of a project",

@@ -112,6 +112,14 @@ class Usage(Answer):
     items: list[UsedHours]
 
 
+class DeviceLimit(Answer):
+    """How many devices the runs of a project may have at once."""
+
+    project: Slug = Field(description="slug")
+    devices: int | None = Field(description="null: no limit")
+    in_use: int = Field(description="devices that its runs have now")
+
+
 class TokenAbout(Answer):
     """The rights of a token."""
 

@@ -84,6 +84,9 @@ class Project(UuidModel):
     slug = models.SlugField(max_length=80, unique=True)
     created_at = models.DateTimeField(auto_now_add=True)
     removed_at = models.DateTimeField(null=True, editable=False)
+    device_limit = models.PositiveIntegerField(
+        null=True, help_text="how many devices its runs may have at once; null: as many as there are"
+    )
 
     objects = Present()
     all_objects = models.Manager()
@@ -283,6 +286,7 @@ class AuditAction(models.TextChoices):
     ROLLOUT_ENDED = "rollout_ended", _("rollout in flight ended")
     ROLLOUT_FAILED = "rollout_failed", _("rollout in flight marked as failed")
     BRANCH_DELETED = "branch_deleted", _("branch of a rollout deleted")
+    DEVICE_LIMIT = "device_limit", _("project's device limit changed")
     HOST_DRAINED = "host_drained", _("worker host set to drain")
     HOST_UNDRAINED = "host_undrained", _("worker host takes work again")
     RUN_IMPORTED = "run_imported", _("run imported")

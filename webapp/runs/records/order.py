@@ -19,11 +19,13 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from uuid import UUID
 
 from django.conf import settings
-from django.db.models import DurationField, ExpressionWrapper, F, Q, QuerySet, Sum, Value
+from django.db.models import Case, DurationField, ExpressionWrapper, F, Q, QuerySet, Sum, Value, When
 from django.db.models.functions import Coalesce, Greatest, Least, Now
 
+from webapp.common.pools import TRAIN
 from webapp.common.workers.models import Worker
 from webapp.common.workers.needs import Needs
+from webapp.people.teams.models import Project
 from webapp.runs.models import Attempt, Run
 from webapp.runs.states import LEASED, Priority, RunState
 
@@ -50,7 +52,8 @@ def silent_after() -> timedelta:
 
 @dataclass(frozen=True)
 class InLine:
-    """A run that waits or that a worker has, as its order needs it. ``heard_at`` is the newest beat of its lease."""
+    """A run that waits or that a worker has, as its order needs it. ``limit`` are the devices that its project may have
+    at once; ``heard_at`` is the newest beat of its lease."""
 
     pk: UUID
     project_id: UUID
@@ -62,6 +65,7 @@ class InLine:
     state: str
     queued_at: datetime | None
     created_at: datetime
+    limit: int | None
     heard_at: datetime | None
     read_at: datetime
 
@@ -165,6 +169,10 @@ class Shares:
         self.projects[run.project_id].change(sign * run.devices, at)
         self.people[run.project_id, run.created_by_id].change(sign * run.devices, at)
 
+    def over_limit(self, run: InLine) -> bool:
+        """Whether its project would have more devices with this run than it may have at once."""
+        return run.limit is not None and self.projects[run.project_id].devices + run.devices > run.limit
+
     def rank(self, run: InLine, at: float = 0.0, *, of_project: bool = True) -> Rank:
         """What decides about a run ``at`` seconds from now; without ``of_project``, between runs of one project."""
         priority, first, since = CLASSES[run.priority], run.since[0], run.since[1:]
@@ -220,6 +228,9 @@ class Line(Generic[R]):
         self._of_person[run.project_id, run.created_by_id].add(run.lane)
         return self._lanes.setdefault(run.lane, deque())
 
+    def __len__(self) -> int:
+        return sum(map(len, self._lanes.values()))
+
     def add(self, run: R) -> None:
         """One more run that may be taken."""
         insort(self._lane_of(run), run, key=lambda each: each.since)
@@ -264,8 +275,9 @@ class Line(Generic[R]):
             self._heaps.setdefault(lane.project, _Heap()).put(lane, rank)
 
     def _rank_project(self, project: UUID) -> None:
-        run = self._first_in(project)
-        self._projects.put(project, None if run is None else self._shares.rank(run, self._at))
+        run = self._first_in(project)  # smaller ones do not pass it, or it might never start
+        waits = run is None or self._shares.over_limit(run)
+        self._projects.put(project, None if run is None or waits else self._shares.rank(run, self._at))
 
 
 class Lines(Generic[R]):
@@ -277,6 +289,9 @@ class Lines(Generic[R]):
         for run in runs:
             by_needs[run.needs].append(run)
         self._lines = {needs: Line(found, shares) for needs, found in by_needs.items()}
+
+    def __len__(self) -> int:
+        return sum(map(len, self._lines.values()))
 
     def add(self, run: R) -> None:
         """One more run that may be taken."""
@@ -334,14 +349,26 @@ def used_seconds(*pools: str) -> list[tuple[str, UUID, UUID | None, float]]:
     return [(pool, project, person, max(0.0, used.total_seconds())) for pool, project, person, used in found]
 
 
-_MADE = ("heard_at", "read_at")
+_MADE = ("limit", "heard_at", "read_at")
+LIMIT = Case(When(pool=TRAIN, then=F("project__device_limit")))
+"""The devices that the project of a run may have at once. What asks endpoints has none."""
 _COLUMNS = tuple(name for name in InLine.__dataclass_fields__ if name not in _MADE)
 _LANE = ("priority", "project_id", "created_by_id", "needs")
 
 
 def _rows(rows: QuerySet[Run]) -> list[InLine]:
-    made: dict[str, Any] = {"heard_at": Coalesce("lease_beat_at", "lease_started_at"), "read_at": Now()}
+    made: dict[str, Any] = {"limit": LIMIT, "heard_at": Coalesce("lease_beat_at", "lease_started_at"), "read_at": Now()}
     return [InLine(**row) for row in rows.annotate(**made).values(*_COLUMNS, *_MADE)]
+
+
+def at_limit(run: Run) -> bool:
+    """Whether the project of a run that is claimed has as many devices as it may have. Locks the project, so that two
+    workers do not claim its last device at once."""
+    project = Project.objects.select_for_update(no_key=True).get(pk=run.project_id)
+    if project.device_limit is None:
+        return False
+    had = Run.objects.filter(project=project, state__in=LEASED, pool=TRAIN, imported=False)
+    return (had.aggregate(n=Sum("devices"))["n"] or 0) + run.devices > project.device_limit
 
 
 def first_of(pool: str, worker: Worker) -> InLine | None:

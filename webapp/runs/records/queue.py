@@ -30,7 +30,7 @@ from webapp.common.pools import ENDPOINT, TRAIN
 from webapp.common.workers.models import GONE_AFTER, Worker
 from webapp.runs.metrics.models import MetricPoint
 from webapp.runs.models import Run
-from webapp.runs.records.order import InLine, Lines, Rank, Shares, meets, used_seconds
+from webapp.runs.records.order import LIMIT, InLine, Lines, Rank, Shares, meets, used_seconds
 from webapp.runs.records.selectors import STEP_TIME
 from webapp.runs.states import LEASED, RunState
 
@@ -123,7 +123,7 @@ class Waiting(InLine):
         return max(0.0, found["of"] - found.get("hours", 0.0)) * 3600 if found.get("of") else math.inf
 
 
-_MADE = ("heard_at", "read_at", "budget", "measured")
+_MADE = ("limit", "heard_at", "read_at", "budget", "measured")
 _COLUMNS = tuple(name for name in Waiting.__dataclass_fields__ if name not in _MADE)
 _STEPS = MetricPoint.objects.filter(run=OuterRef("pk"), name=STEP_TIME, value__gt=0, value__lt=1e9)
 _MEASURED = Case(
@@ -135,6 +135,7 @@ _MEASURED = Case(
 def _runs_waiting() -> list[Waiting]:
     rows = Run.objects.filter(imported=False, state__in=[RunState.QUEUED, *LEASED]).order_by()
     made = rows.annotate(
+        limit=LIMIT,
         heard_at=Coalesce("lease_beat_at", "lease_started_at"),
         read_at=Now(),
         budget=KeyTransform("time", "health"),
@@ -215,9 +216,17 @@ class _Course:
                 end = at + self._length(run)
                 self._release(run.pk, end)
                 heapq.heappush(self._places, (end, next(self._numbers), place._replace(run=run)))
-            elif self._later:  # the place stays free until one of their predecessors has ended
-                heapq.heappush(self._places, (self._later[0][0], next(self._numbers), place._replace(run=None)))
+            elif (later := self._next_change(at)) is not None:
+                heapq.heappush(self._places, (later, next(self._numbers), place._replace(run=None)))
         return found
+
+    def _next_change(self, at: float) -> float | None:
+        """When there may be a run for a place that finds none at a time: a predecessor has ended, or another run of a
+        project that has all the devices it may have. ``None`` where none waits."""
+        if not (self._line or self._later):
+            return None
+        ends = [end for end, _number, place in self._places if place.run is not None and at < end < math.inf]
+        return min([*ends, *(self._later[0][:1] if self._later else ())], default=None)
 
 
 def _expected(run: Waiting) -> float:
@@ -385,6 +394,8 @@ class Pool:
         if lost is not None:
             return "worker_lost"
         free = sum(place.run is None for place in able)
+        if self.shares.over_limit(run):
+            return "limit"
         return "starting" if expected == 0 and len(self.before(run)) < free else "busy"
 
     def before(self, run: Waiting) -> list[Waiting]:

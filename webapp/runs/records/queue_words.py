@@ -80,6 +80,8 @@ def queue_short(found: Queued) -> str:
     if found.why in {"no_worker", "worker_problem"}:
         return _("no worker is running") if found.why == "no_worker" else _("no worker may start runs")
     begins = _("starting") if found.why == "starting" else _begins(found)
+    if found.why == "limit" and not begins:
+        begins = _("its project has no device left")
     return " · ".join(filter(None, (_place_words(found), begins)))
 
 
@@ -146,6 +148,8 @@ def queue_title(found: Queued, sees: Collection[UUID]) -> str:
     }
     if found.why in titles:
         return titles[found.why] % values
+    if found.why == "limit" and found.start is None:
+        return _("%(place)s, but its project has no device left.") % values
     if found.start is not None:
         return _("%(place)s: starts in %(when)s.") % {**values, "when": _begins(found, in_full=True)}
     if found.unknown is None:
@@ -180,7 +184,8 @@ def queue_lines(found: Queued, sees: Collection[UUID]) -> list[Line]:
     """What there is to know besides: what to do, which run has each worker, and which runs are ahead."""
     if found.why == "on_hold":
         return []
-    lines = [*_start_lines(found), *_trouble_lines(found, sees), *_holder_lines(found, sees)]
+    lines = [*_start_lines(found), *_trouble_lines(found, sees), *_limit_lines(found, sees)]
+    lines += _holder_lines(found, sees)
     if found.next is not None:
         lines += [_line(text) for text in (_rule_text(found, found.next, sees), _ahead_text(found, sees)) if text]
     return lines
@@ -225,6 +230,20 @@ def _trouble_lines(found: Queued, sees: Collection[UUID]) -> list[Line]:
             lines.append(_line(rest % {"n": more}))
         lines.append(_line(_("Start a worker that has it, or stop this run and ask for less."), workers, look))
     return lines
+
+
+def _limit_lines(found: Queued, sees: Collection[UUID]) -> list[Line]:
+    """What its project may have at once, where that keeps it from starting."""
+    run = found.run
+    if found.why != "limit" or run.limit is None:
+        return []
+    has = found.pool.shares.projects[run.project_id].devices
+    values = {"project": _project_of(run, sees), "limit": _devices(run.limit), "n": has, "asks": _devices(run.devices)}
+    if run.devices > run.limit:
+        text = _("It asks for %(asks)s, and %(project)s may have %(limit)s: ask for fewer, or ask an administrator.")
+    else:
+        text = _("Of the %(limit)s that %(project)s may have at once it has %(n)s: one of its runs has to end first.")
+    return [_line(text % values, reverse("device-usage"), _("Look at the limits"))]
 
 
 def needs_words(needs: Needs) -> str:

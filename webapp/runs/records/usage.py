@@ -88,7 +88,7 @@ class Usage:
 
 def usage_of(user: User, days: int = USUAL) -> Usage:
     """What was used in the projects that a person may see, in three queries; administrators see all projects."""
-    projects = {pk: (name, slug) for pk, name, slug in _projects_for(user).values_list("pk", "name", "slug")}
+    projects = {pk: (name, slug) for pk, name, slug in projects_seen(user).values_list("pk", "name", "slug")}
     bounds = _midnights(days)
     asked: dict[str, Any] = {
         "projects": list(projects),
@@ -117,7 +117,7 @@ def usage_of(user: User, days: int = USUAL) -> Usage:
     return Usage(days, bounds[0], items, sums)
 
 
-def _projects_for(user: User) -> QuerySet[Project]:
+def projects_seen(user: User) -> QuerySet[Project]:
     token = token_of(user)
     everything = user.is_superuser and (token is None or token.project_id is None)
     return Project.objects.all() if everything else projects_of(user)

@@ -47,7 +47,7 @@ def waits(number: int, minutes: float | None = 5, project: UUID = ANA, **fields:
         "devices": 1,
         "first_at": None,
     }
-    times = {"queued_at": queued_at, "created_at": NOW, "heard_at": None, "read_at": NOW}
+    times = {"queued_at": queued_at, "created_at": NOW, "limit": None, "heard_at": None, "read_at": NOW}
     return InLine(**{**known, **times, "state": RunState.QUEUED, **fields})
 
 
@@ -174,17 +174,33 @@ def test_a_run_has_as_many_devices_as_it_takes() -> None:
     assert [each.project_id for each in (line.first(60.0),) if each] == [ANA]
 
 
+def test_a_project_that_has_all_its_devices_is_passed_over() -> None:
+    mine, theirs = waits(1, 60, limit=2), waits(2, 1, BEN)
+    at_two = Lines([mine, theirs], Shares(at_work=[waits(8), waits(9)]))
+    assert at_two.first() == theirs and len(at_two) == 2
+    at_two.give_back(waits(9), 0.0)
+    at_two.take(theirs)
+    assert at_two.first() == mine
+    wide = [waits(3, 60, devices=2, limit=2), waits(4, 1, limit=2)]
+    line = Lines(wide, Shares(at_work=[waits(9)]))
+    assert line.first() is None, "a smaller run does not pass one that waits for more devices"
+    line.give_back(waits(9), 0.0)
+    assert line.first() == wide[0]
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_the_line_gives_the_least_rank_of_all_whatever_happens(seed: int) -> None:
     """Against all ranks compared with each other: runs are added, taken and given back while time passes."""
     rng, shares, at = random.Random(seed), Shares(), 0.0
+    limits = [None, None, 1, 9]
 
     def some(number: int) -> InLine:
         fields: dict[str, Any] = {"created_by_id": UUID(int=rng.randrange(3))}
         fields["priority"] = rng.choice(["high", "normal", "low"])
         fields["first_at"] = rng.choice([None] * 9 + [NOW - rng.randrange(9) * MINUTE])
         fields["needs"], fields["devices"] = rng.choice(["", "", "two", "eight"]), rng.choice([1, 1, 2, 8])
-        return waits(number, rng.randrange(0, 1600, 100), UUID(int=rng.randrange(4)), **fields)
+        project = rng.randrange(4)
+        return waits(number, rng.randrange(0, 1600, 100), UUID(int=project), limit=limits[project], **fields)
 
     left = [some(number) for number in range(60)]
     line, busy = Lines(left, shares), list[InLine]()
@@ -197,7 +213,12 @@ def test_the_line_gives_the_least_rank_of_all_whatever_happens(seed: int) -> Non
             line.give_back(busy.pop(0), at)
         met = {"", *rng.choice([[], ["two"], ["two", "eight"]])}
         found = line.first(at, met.__contains__)
-        able = [run for run in left if run.needs in met]
+        heads = [
+            min(same, key=lambda run: shares.rank(run, at))
+            for project, needs in {(run.project_id, run.needs) for run in left if run.needs in met}
+            if (same := [run for run in left if (run.project_id, run.needs) == (project, needs)])
+        ]
+        able = [run for run in heads if not shares.over_limit(run)]
         assert found == min(able, key=lambda run: shares.rank(run, at), default=None)
         if found is not None:
             line.take(found)
