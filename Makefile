@@ -75,6 +75,12 @@ mutants: $(VENV)/.setup-mutants ## put small faults into the code; its tests mus
 compose-init: ## make the secrets of docker-compose.yml in .env; then: docker compose up --detach
 	@$(PYTHON) webapp/ops/compose.py
 
+web-host: ## containers: let hosts that train reach this one at its address in a private network (ADDRESS=10.8.0.1)
+	@$(PYTHON) webapp/ops/compose.py --web-host "$(ADDRESS)"
+
+training-host: ## containers: make the .env of a host that trains for this one (NAME=gpu-1)
+	@$(PYTHON) webapp/ops/compose.py --training-host "$(NAME)"
+
 release: $(VENV)/.setup ## make a release: changelog, tag, the client's wheel, images (VERSION=0.3.0); publishes nothing
 	@$(PY) -m webapp.ops.release $(VERSION)
 
@@ -148,4 +154,4 @@ $(JS)/node_modules/.setup: $(JS)/package-lock.json $(VENV)/.setup-test
 	@cd $(JS) && $(NPM:--silent=--loglevel=error) ci --no-audit --no-fund  # --silent would hide why it failed
 	@touch $@
 
-.PHONY: help audit demo up setup test chromium quick pure-tests test-js default-tests test-slow test-docker test-gpu test-vllm setup-vllm test-verl setup-verl mutants compose-init lint fmt bench messages lock release
+.PHONY: help audit demo up setup test chromium quick pure-tests test-js default-tests test-slow test-docker test-gpu test-vllm setup-vllm test-verl setup-verl mutants compose-init web-host training-host lint fmt bench messages lock release

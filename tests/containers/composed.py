@@ -29,6 +29,7 @@ ROOT = Path(__file__).resolve().parents[2]
 FILE = ROOT / "docker-compose.yml"
 BUILD_LIMIT_S, COMMAND_LIMIT_S, HEALTHY_LIMIT_S = 1800.0, 300.0, 600.0
 PROJECT = "tiltyard-tests"
+WHEELS_PORT = 8976
 SUBNET = "10.213.78"  # next to an installation of this machine
 
 
@@ -156,7 +157,10 @@ def _wheels() -> Iterator[dict[str, str]]:
         yield {}
         return
     handler = partial(_Quiet, directory=folder)
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    try:  # the same address each time, where it is free: it is part of what the engine's cache of layers compares
+        server = ThreadingHTTPServer(("127.0.0.1", WHEELS_PORT), handler)
+    except OSError:
+        server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
         yield {"BUILD_PIP_FIND_LINKS": f"http://127.0.0.1:{server.server_port}/", "BUILD_TORCH_INDEX": ""}

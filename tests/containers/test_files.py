@@ -24,19 +24,24 @@ COMPOSE: dict[str, Any] = yaml.safe_load(FILE.read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 ENVIRONMENTS = {"tools": 8101, "toolbench": 8105, "bfcl": 8103, "webshop": 8104}
 SITE = {"web", "prepare", "worker", "worker-gpu", "worker-endpoint", "worker-short", "worker-long", "clock", "keeper"}
+GATE = [5432, 6379, 9000, 8101, 8105, 8103, 8104]
 HERE = sorted(path.parent.name for path in (ROOT / "envs").glob("*/Dockerfile"))
 
 
 def test_all_that_was_promised_is_there() -> None:
-    others = {"postgres", "redis", "vllm", "sampler"}
+    others = {"postgres", "redis", "vllm", "sampler", "gate", "files"}
     assert set(SERVICES) == SITE | set(ENVIRONMENTS) | others
     profiles = {name: one["profiles"] for name, one in SERVICES.items() if "profiles" in one}
-    assert profiles == {"worker": ["cpu"], "worker-gpu": ["gpu"], "vllm": ["gpu"], "sampler": ["sampler"]}
+    away = {"gate": ["hosts"], "files": ["files"]}
+    assert profiles == away | {"worker": ["cpu"], "worker-gpu": ["gpu"], "vllm": ["gpu"], "sampler": ["sampler"]}
 
 
-def test_only_the_web_server_is_published_and_only_to_this_machine() -> None:
+def test_only_the_web_server_and_the_gate_are_published_each_on_one_address() -> None:
     published = {name: one["ports"] for name, one in SERVICES.items() if "ports" in one}
-    assert published == {"web": ["${TILTYARD_ADDRESS:-127.0.0.1}:${TILTYARD_PORT:-8000}:8000"]}
+    assert published == {
+        "web": ["${TILTYARD_ADDRESS:-127.0.0.1}:${TILTYARD_PORT:-8000}:8000"],
+        "gate": [f"${{TILTYARD_PRIVATE_ADDRESS:-127.0.0.1}}:{port}:{port}" for port in GATE],
+    }
     assert not [name for name, one in SERVICES.items() if {"network_mode", "privileged", "pid", "ipc"} & set(one)]
 
 
@@ -47,7 +52,9 @@ def test_networks_keep_environments_from_the_database_and_the_world() -> None:
         assert SERVICES[name]["networks"] == ["environments"], name
     assert SERVICES["postgres"]["networks"] == SERVICES["redis"]["networks"] == ["database"]
     assert "database" not in SERVICES["vllm"]["networks"]
-    assert {name for name, one in SERVICES.items() if "database" in one["networks"]} == SITE | {"postgres", "redis"}
+    inside = SITE | {"postgres", "redis", "files", "gate"}
+    assert {name for name, one in SERVICES.items() if "database" in one["networks"]} == inside
+    assert SERVICES["files"]["networks"] == ["database"] and "outside" in SERVICES["clock"]["networks"]
     allowed = COMPOSE["x-settings"]["TILTYARD_OUTBOUND_ALLOW"].split(",")
     ours = [*(f"{name}:{port}" for name, port in ENVIRONMENTS.items()), "sampler:8000"]
     assert allowed == [*ours, "${TILTYARD_OUTBOUND_ALLOW:-}"], "what the operator allows comes on top"
@@ -138,10 +145,12 @@ def test_images_are_ours_or_pinned() -> None:
     built = {name for name, one in SERVICES.items() if "build" in one}
     assert built == {"prepare", "worker-gpu", *ENVIRONMENTS}, "one build for each image"
     assert {SERVICES[name]["image"] for name in SITE} == {"tiltyard", "tiltyard-gpu"}
-    foreign = {one["image"] for name, one in SERVICES.items() if name not in SITE | set(ENVIRONMENTS)}
+    assert SERVICES["gate"]["image"] == "tiltyard"
+    foreign = {one["image"] for name, one in SERVICES.items() if name not in SITE | set(ENVIRONMENTS) | {"gate"}}
     assert foreign == {
         "${POSTGRES_IMAGE:-postgres:17}",
         "${REDIS_IMAGE:-redis:7}",
+        "${FILES_IMAGE:-versity/versitygw:v1.7.0}",
         "${VLLM_IMAGE:-vllm/vllm-openai:v0.31.0}",
     }
     for name in ENVIRONMENTS:

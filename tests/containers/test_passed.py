@@ -18,17 +18,19 @@ def test_no_secret_is_a_variable_or_an_argument() -> None:
     named = {name for _path, value in texts(SERVICES) for name in SECRETS if f"${{{name}" in value}
     assert named == set()
     given = {name: set(one.get("secrets", [])) for name, one in SERVICES.items()}
-    site = {"database_url", "redis_url", "tiltyard_secret_key"}
+    site = {"database_url", "redis_url", "tiltyard_secret_key", "tiltyard_files_secret"}
     asking = dict.fromkeys(
         ("web", "worker", "worker-gpu", "worker-endpoint", "worker-short", "worker-long", "keeper"), site | TOKEN
     )
     others = {
-        "prepare": {"database_url", "tiltyard_secret_key"},
+        "prepare": site - {"redis_url"},
         "clock": site,
         "postgres": {"postgres_password"},
         "redis": {"redis_users"},
         "vllm": {"vllm_api_key"},
         "sampler": set(),
+        "gate": set(),
+        "files": {"tiltyard_files_secret"},
     }
     assert given == asking | others | dict.fromkeys(ENVIRONMENTS, TOKEN)
     assert set(COMPOSE["secrets"]) == {name for names in given.values() for name in names}
@@ -40,7 +42,7 @@ def test_no_secret_is_a_variable_or_an_argument() -> None:
         for key, value in SERVICES[name]["environment"].items()
         if key.endswith("_FILE")
     }
-    read = {(name, value.rpartition("/")[2]) for name, _key, value in files if value}
+    read = {(name, value.rpartition("/")[2].rstrip("}")) for name, _key, value in files if value}
     assert read == {(name, secret) for name in SITE for secret in given[name]}
 
 
@@ -72,6 +74,7 @@ NOT_PASSED = {
     "REDIS_URL": "a file: the password is in it",
     "TILTYARD_SECRET_KEY": "a file",
     "TILTYARD_ENV_TOKEN": "a file",
+    "TILTYARD_FILES_SECRET": "a file",
     "TILTYARD_DATA_DIR": "the volume's place is fixed in the image",
     "HF_HOME": "on the volume, fixed in the image",
     "TILTYARD_STATIC_FINDERS": "the image has collected them",
@@ -104,6 +107,7 @@ def test_every_setting_reaches_a_container() -> None:
         "DATABASE_URL_FILE",
         "REDIS_URL_FILE",
         "TILTYARD_SECRET_KEY_FILE",
+        "TILTYARD_FILES_SECRET_FILE",
         "TILTYARD_OUTBOUND_ALLOW",
         "TILTYARD_PROXY_ADDRESSES",
         "TILTYARD_PORT",

@@ -36,6 +36,7 @@ from training.journal import JOURNAL_NAME
 from webapp.common import objects
 from webapp.common.errors import DATABASE_AWAY
 from webapp.common.storage import attempt_dir
+from webapp.common.workers.beating import training_problem
 from webapp.common.workers.models import DataFolder
 from webapp.datasets.models import Dataset
 from webapp.runs.models import Attempt, Run
@@ -230,8 +231,11 @@ def _moved(value: Any, here: str, home: str) -> Any:
 # --- Home -------------------------------------------------------------------------------------------------------------
 def copy_home() -> int:
     """Copy what hosts with other data folders have published since the last look into the site's folder. Returns of how
-    many attempts."""
-    if not objects.enabled() or objects.is_cache():
+    many attempts.
+
+    The first look writes the site's identity into the store: the site's own host may have no worker that trains.
+    """
+    if not objects.enabled() or objects.is_cache() or training_problem():
         return 0
     newer = Q(copied_at=None) | Q(copied_at__lt=F("shipped_at"))
     rows = Attempt.objects.filter(newer, shipped_at__isnull=False).select_related("run").order_by("shipped_at")

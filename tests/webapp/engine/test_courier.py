@@ -20,7 +20,7 @@ from training.config import JobConfig
 from training.errors import ConfigError, FilesAway, FilesMissing
 from webapp.common import objects
 from webapp.common.storage import attempt_dir, dataset_dir, run_dir
-from webapp.common.workers.beating import folder_problem
+from webapp.common.workers.beating import folder_problem, training_problem
 from webapp.common.workers.models import DataFolder
 from webapp.engine import courier
 from webapp.engine.attempts import attempt_end
@@ -149,6 +149,30 @@ def test_the_site_s_own_attempts_are_not_copied(hosts: Any, run: Run) -> None:
     hosts("one")
     assert courier.copy_home() == 0, "only the site copies"
     hosts("site")
+    assert courier.copy_home() == 1
+
+
+def test_the_site_s_clock_takes_the_store_where_no_worker_of_the_site_does(hosts: Any, tmp_path: Path) -> None:
+    """A web host has no worker that trains, and the others waited for one."""
+    hosts("one")
+    assert courier.copy_home() == 0 and training_problem() == "files_unclaimed", "not a cache"
+    hosts("site")
+    assert courier.copy_home() == 0
+    hosts("one")
+    assert training_problem() == ""
+    (tmp_path / "store" / objects.SITE).write_text('{"site": "another"}')
+    hosts("site")
+    assert courier.copy_home() == 0 and training_problem() == "other_site"
+
+
+def test_nothing_is_copied_home_from_the_store_of_another_site(hosts: Any, run: Run, tmp_path: Path) -> None:
+    hosts("one")
+    save(run, 1, 4)
+    send(Courier(run.pk, 1))
+    hosts("site")
+    (tmp_path / "store" / objects.SITE).write_text('{"site": "another"}')
+    assert courier.copy_home() == 0
+    (tmp_path / "store" / objects.SITE).unlink()
     assert courier.copy_home() == 1
 
 
