@@ -74,6 +74,8 @@ PROXY_ADDRESSES = proxy_addresses()
 METRICS_TOKEN = env_str("TILTYARD_METRICS_TOKEN")
 if METRICS_TOKEN and not (len(METRICS_TOKEN) >= 16 and METRICS_TOKEN.isascii() and METRICS_TOKEN.isprintable()):
     raise ImproperlyConfigured("TILTYARD_METRICS_TOKEN must be at least 16 printable ASCII characters.")
+# The host and port by which a monitor inside our network asks for /metrics with that token, and for nothing else.
+METRICS_HOST = env_str("TILTYARD_METRICS_HOST")
 X_FRAME_OPTIONS = "DENY"
 SECURE_REFERRER_POLICY = "same-origin"
 LOGIN_URL = "login"
@@ -158,6 +160,7 @@ INSTALLED_APPS = [
 ]
 MIDDLEWARE = [
     "webapp.common.middleware.RequestIdMiddleware",
+    "webapp.site.monitoring.views.InsideMiddleware",
     "webapp.common.middleware.CleanAddressMiddleware",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",

@@ -29,17 +29,18 @@ HERE = sorted(path.parent.name for path in (ROOT / "envs").glob("*/Dockerfile"))
 
 
 def test_all_that_was_promised_is_there() -> None:
-    others = {"postgres", "redis", "vllm", "sampler", "gate", "files"}
+    others = {"postgres", "redis", "vllm", "sampler", "gate", "files", "prometheus"}
     assert set(SERVICES) == SITE | set(ENVIRONMENTS) | others
     profiles = {name: one["profiles"] for name, one in SERVICES.items() if "profiles" in one}
-    away = {"gate": ["hosts"], "files": ["files"]}
+    away = {"gate": ["hosts"], "files": ["files"], "prometheus": ["monitoring"]}
     assert profiles == away | {"worker": ["cpu"], "worker-gpu": ["gpu"], "vllm": ["gpu"], "sampler": ["sampler"]}
 
 
-def test_only_the_web_server_and_the_gate_are_published_each_on_one_address() -> None:
+def test_only_pages_and_the_gate_are_published_each_on_one_address() -> None:
     published = {name: one["ports"] for name, one in SERVICES.items() if "ports" in one}
     assert published == {
         "web": ["${TILTYARD_ADDRESS:-127.0.0.1}:${TILTYARD_PORT:-8000}:8000"],
+        "prometheus": ["127.0.0.1:${PROMETHEUS_PORT:-9090}:9090"],
         "gate": [f"${{TILTYARD_PRIVATE_ADDRESS:-127.0.0.1}}:{port}:{port}" for port in GATE],
     }
     assert not [name for name, one in SERVICES.items() if {"network_mode", "privileged", "pid", "ipc"} & set(one)]
@@ -99,9 +100,11 @@ def test_each_service_is_hardened_limited_watched_and_restarted(name: str) -> No
         assert service["restart"] == "unless-stopped"
         assert service["stop_grace_period"]
         assert service["healthcheck"]["test"] and service["healthcheck"]["interval"]
-    # No folder of the machine, so no engine socket either: named or anonymous volumes only.
-    sources = [volume.split(":")[0] for volume in service.get("volumes", []) if ":" in volume]
-    assert set(sources) <= set(COMPOSE["volumes"])
+    # No folder of the machine but our rules, so no engine socket either: named or anonymous volumes only.
+    rules = {"./examples/monitoring:/etc/prometheus/tiltyard:ro"} if name == "prometheus" else set()
+    volumes = set(service.get("volumes", []))
+    assert rules <= volumes
+    assert {volume.split(":")[0] for volume in volumes - rules if ":" in volume} <= set(COMPOSE["volumes"])
 
 
 def test_trainers_have_time_to_save() -> None:
@@ -151,6 +154,7 @@ def test_images_are_ours_or_pinned() -> None:
         "${POSTGRES_IMAGE:-postgres:17}",
         "${REDIS_IMAGE:-redis:7}",
         "${FILES_IMAGE:-versity/versitygw:v1.7.0}",
+        "${PROMETHEUS_IMAGE:-prom/prometheus:v3.5.0}",
         "${VLLM_IMAGE:-vllm/vllm-openai:v0.31.0}",
     }
     for name in ENVIRONMENTS:

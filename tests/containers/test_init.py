@@ -59,6 +59,7 @@ def test_the_files_follow_env_and_are_closed_by_their_folder(tmp_path: Path) -> 
         "redis_users": f"user default off\nuser tiltyard on #{digest} ~* &* +@all -@admin\n",
         "tiltyard_env_token": values["TILTYARD_ENV_TOKEN"],
         "tiltyard_files_secret": "",
+        "tiltyard_metrics_token": values["TILTYARD_METRICS_TOKEN"],
         "tiltyard_secret_key": values["TILTYARD_SECRET_KEY"],
         "vllm_api_key": values["VLLM_API_KEY"],
     }

@@ -15,13 +15,14 @@ TOKEN = {"tiltyard_env_token"}
 def test_no_secret_is_a_variable_or_an_argument() -> None:
     """Both are shown by `docker inspect`, the second by `ps` to everyone. Each is a file, for who needs it."""
     assert {name for one in SERVICES.values() for name in SECRETS if name in one.get("environment", {})} == set()
-    named = {name for _path, value in texts(SERVICES) for name in SECRETS if f"${{{name}" in value}
+    named = {name for _path, value in texts(SERVICES) for name in SECRETS if re.search(rf"\$\{{{name}\b", value)}
     assert named == set()
     given = {name: set(one.get("secrets", [])) for name, one in SERVICES.items()}
     site = {"database_url", "redis_url", "tiltyard_secret_key", "tiltyard_files_secret"}
     asking = dict.fromkeys(
         ("web", "worker", "worker-gpu", "worker-endpoint", "worker-short", "worker-long", "keeper"), site | TOKEN
     )
+    asking["web"] = asking["web"] | {"tiltyard_metrics_token"}
     others = {
         "prepare": site - {"redis_url"},
         "clock": site,
@@ -30,6 +31,7 @@ def test_no_secret_is_a_variable_or_an_argument() -> None:
         "vllm": {"vllm_api_key"},
         "sampler": set(),
         "gate": set(),
+        "prometheus": {"tiltyard_metrics_token"},
         "files": {"tiltyard_files_secret"},
     }
     assert given == asking | others | dict.fromkeys(ENVIRONMENTS, TOKEN)
@@ -75,6 +77,7 @@ NOT_PASSED = {
     "TILTYARD_SECRET_KEY": "a file",
     "TILTYARD_ENV_TOKEN": "a file",
     "TILTYARD_FILES_SECRET": "a file",
+    "TILTYARD_METRICS_TOKEN": "a file",
     "TILTYARD_DATA_DIR": "the volume's place is fixed in the image",
     "HF_HOME": "on the volume, fixed in the image",
     "TILTYARD_STATIC_FINDERS": "the image has collected them",

@@ -15,13 +15,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import yaml
 from playwright.sync_api import sync_playwright
 
 from tests.containers.browsing import Visitor
-from tests.containers.composed import PROJECT, ROOT, Composed, docker, docker_answers, services_here
+from tests.containers.composed import FILE, PROJECT, ROOT, Composed, docker, docker_answers, services_here
+from webapp.common.host import free_port
 from webapp.ops.compose import SECRETS
+from webapp.runs.states import RunState
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(3600)]
 PORTS = {"webshop": 8104, "bfcl": 8103}
@@ -269,6 +272,51 @@ def test_what_hangs_is_ended_and_comes_back(composed: Composed) -> None:
         assert time.monotonic() < deadline
         time.sleep(1)
     composed.up()  # waits until it is healthy
+
+
+def prometheus_image(folder: Path) -> str:
+    """The image of docker-compose.yml where it is here, else one of Debian's Prometheus."""
+    (named,) = re.findall(r"PROMETHEUS_IMAGE:-([^}]+)", FILE.read_text())
+    if not subprocess.run(["docker", "image", "inspect", named], capture_output=True).returncode:
+        return str(named)
+    found = shutil.which("prometheus")
+    if found is None:
+        pytest.skip(f"neither {named} nor the command prometheus is here (Debian: apt-get install prometheus)")
+    shutil.copy(found, folder / "prometheus")
+    (folder / "Dockerfile").write_text(
+        "FROM python:3.11-slim-bookworm\n"
+        "COPY prometheus /usr/local/bin/\n"
+        "RUN printf '#!/bin/sh\\nexec curl --fail --silent --output /dev/null http://127.0.0.1:9090/-/healthy\\n' "
+        "> /usr/local/bin/wget && chmod +x /usr/local/bin/wget && install -d -o 65534 -g 65534 /prometheus\n"
+        "USER 65534:65534\n"
+        'ENTRYPOINT ["prometheus"]\n'
+    )
+    docker("build", "--network", "host", "--tag", "tiltyard-tests-prometheus", str(folder))
+    return "tiltyard-tests-prometheus"
+
+
+def test_a_prometheus_of_the_profile_reads_the_figures_and_the_rules(composed: Composed, tmp_path: Path) -> None:
+    """The web server refused it: its name inside the network is none that a browser may use."""
+    port = free_port()
+    env = {"PROMETHEUS_IMAGE": prometheus_image(tmp_path), "PROMETHEUS_PORT": str(port)}
+    composed.run("up", "--detach", "prometheus", env=env)
+    deadline = time.monotonic() + 120
+    with httpx.Client(base_url=f"http://127.0.0.1:{port}/api/v1", trust_env=False) as client:
+
+        def asked(query: str) -> list[str]:
+            answer = client.get("/query", params={"query": query}).json()
+            return [row["value"][1] for row in answer["data"]["result"]]
+
+        while composed.health("prometheus") != "healthy" or asked("up") != ["1"]:
+            assert time.monotonic() < deadline, composed.run("logs", "--tail", "20", "prometheus")
+            time.sleep(1)
+        assert asked("count(tiltyard_runs)") == [str(len(RunState))]
+        (group,) = client.get("/rules").json()["data"]["groups"]
+        assert len(group["rules"]) == 12 and {rule["health"] for rule in group["rules"]} <= {"ok", "unknown"}
+    hostile = "import urllib.request as r; r.urlopen(r.Request('http://web:8000/login/'))"
+    with pytest.raises(AssertionError, match="400"):
+        composed.run("exec", "-T", "keeper", "python", "-c", hostile)
+    composed.run("rm", "--stop", "--force", "prometheus", env=env)
 
 
 def test_no_secret_is_seen_from_outside(composed: Composed) -> None:

@@ -20,7 +20,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from urllib.parse import quote
 
-SECRETS = ("POSTGRES_PASSWORD", "REDIS_PASSWORD", "TILTYARD_SECRET_KEY", "TILTYARD_ENV_TOKEN", "VLLM_API_KEY")
+SITE_SECRETS = ("POSTGRES_PASSWORD", "REDIS_PASSWORD", "TILTYARD_SECRET_KEY", "TILTYARD_ENV_TOKEN")
+SECRETS = (*SITE_SECRETS, "TILTYARD_METRICS_TOKEN", "VLLM_API_KEY")
 DEFAULTS = {"COMPOSE_PROJECT_NAME": "tiltyard", "COMPOSE_PROFILES": "cpu", "TILTYARD_SECRETS": "./.secrets"}
 SECRET_BYTES = 48
 TRAIN_FILE = "docker-compose.train.yml"
@@ -31,7 +32,7 @@ STORE = {
     "TILTYARD_FILES_KEY_ID": "tiltyard",
 }
 """The store of files that is the service `files` of docker-compose.yml."""
-SHARED = (*(name for name in SECRETS if name != "VLLM_API_KEY"), "TILTYARD_FILES_SECRET", PRIVATE)
+SHARED = (*SITE_SECRETS, "TILTYARD_FILES_SECRET", PRIVATE)
 """What a training host has of the web host's `.env`, besides the settings of workers."""
 BUILDS = ("BUILD_PIP_INDEX_URL", "BUILD_PIP_FIND_LINKS", "BUILD_TORCH_INDEX", "BUILD_TORCH_INDEX_GPU", "BUILD_NETWORK")
 HOST_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
@@ -148,6 +149,7 @@ def secret_files(values: Mapping[str, str]) -> dict[str, str]:
         "redis_users": f"user default off\nuser tiltyard on #{digest} ~* &* +@all -@admin\n",
         "tiltyard_env_token": values["TILTYARD_ENV_TOKEN"],
         "tiltyard_files_secret": values.get("TILTYARD_FILES_SECRET", ""),
+        "tiltyard_metrics_token": values["TILTYARD_METRICS_TOKEN"],
         "tiltyard_secret_key": values["TILTYARD_SECRET_KEY"],
         "vllm_api_key": values["VLLM_API_KEY"],
     }

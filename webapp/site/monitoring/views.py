@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+from collections.abc import Callable
 from ipaddress import IPv6Address, ip_address
 
 from django.conf import settings
@@ -30,6 +31,24 @@ def metrics(request: HttpRequest) -> HttpResponse:
         return refusal
     encode, content_type = choose_encoder(request.headers.get("Accept", ""))
     return HttpResponse(encode(Scrape()), content_type=content_type)
+
+
+class InsideMiddleware:
+    """Answer a monitor that asks by ``TILTYARD_METRICS_HOST``, a name inside our network such as ``web:8000``.
+
+    That name is none of ``TILTYARD_HOSTS``: a page that is asked for by it would have addresses that no browser finds.
+    So this path alone is answered, before hosts are checked and requests without TLS are sent elsewhere, and only to
+    the bearer of the token.
+    """
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        inside = settings.METRICS_HOST and request.META.get("HTTP_HOST") == settings.METRICS_HOST
+        if inside and settings.METRICS_TOKEN and request.path == "/metrics":
+            return metrics(request)
+        return self.get_response(request)
 
 
 def _refusal(request: HttpRequest) -> HttpResponse | None:

@@ -360,6 +360,38 @@ def test_with_a_token_only_its_bearer_may(client: Client, settings: Any, sent: s
             assert "TILTYARD_METRICS_TOKEN" in answer.json()["message"] and TOKEN not in answer.content.decode()
 
 
+@pytest.mark.parametrize(
+    ("path", "host", "token", "status"),
+    [
+        ("/metrics", "web:8000", TOKEN, 200), ("/metrics", "web:8000", f"{TOKEN}x", 401),
+        ("/metrics", "web:8000", "", 401), ("/metrics", "Web:8000", TOKEN, 400),
+        ("/metrics", "web", TOKEN, 400), ("/metrics", "web:8001", TOKEN, 400), ("/metrics", "evil.example", TOKEN, 400),
+        ("/metrics/", "web:8000", TOKEN, 400), ("/login/", "web:8000", TOKEN, 400), ("/", "web:8000", TOKEN, 400),
+        ("/readyz", "web:8000", TOKEN, 400), ("//metrics", "web:8000", TOKEN, 400),
+    ],
+)  # fmt: skip
+def test_a_monitor_inside_our_network_gets_the_figures_and_nothing_else(
+    client: Client, settings: Any, path: str, host: str, token: str, status: int
+) -> None:
+    """Prometheus in a container asks for `web:8000`, which no browser knows, and without TLS."""
+    settings.ALLOWED_HOSTS, settings.METRICS_TOKEN, settings.METRICS_HOST = ["site.example"], TOKEN, "web:8000"
+    headers = {"Host": host} | ({"Authorization": f"Bearer {token}"} if token else {})
+    answer = client.get(path, REMOTE_ADDR="10.213.77.5", headers=headers)
+    assert answer.status_code == status
+    assert (b"tiltyard_runs" in answer.content) is (status == 200)
+
+
+def test_that_name_needs_a_token_and_a_setting(client: Client, settings: Any) -> None:
+    settings.ALLOWED_HOSTS = ["site.example"]
+    asked = {"headers": {"Host": "web:8000", "Authorization": f"Bearer {TOKEN}"}}
+    for host, token in (("", TOKEN), ("web:8000", "")):
+        settings.METRICS_HOST, settings.METRICS_TOKEN = host, token
+        assert client.get("/metrics", **asked).status_code == 400
+    settings.METRICS_HOST, settings.METRICS_TOKEN, settings.SECURE_SSL_REDIRECT = "web:8000", TOKEN, True
+    assert client.get("/metrics", **asked).status_code == 200
+    assert client.post("/metrics", **asked).status_code == 405
+
+
 def test_the_tokens_are_compared_in_constant_time(client: Client, settings: Any, monkeypatch: Any) -> None:
     settings.METRICS_TOKEN = TOKEN
     compared: list[tuple[bytes, bytes]] = []

@@ -135,6 +135,24 @@ def test_promtool_accepts_the_rules_and_they_fire_when_they_should(promtool: str
     assert "SUCCESS" in checked(promtool, "test", "rules", "alerts_test.yml")
 
 
+def test_promtool_accepts_the_scrape_of_the_container(promtool: str) -> None:
+    assert "SUCCESS" in checked(promtool, "check", "config", "--syntax-only", "prometheus.yml")
+
+
+def test_the_container_scrapes_what_the_web_server_answers_to() -> None:
+    compose = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+    written = yaml.safe_load((PLACE / "prometheus.yml").read_text())
+    (scrape,) = written["scrape_configs"]
+    assert written["rule_files"] == ["alerts.yml"]
+    web, ours = compose["services"]["web"], compose["services"]["prometheus"]
+    assert scrape["static_configs"] == [{"targets": [web["environment"]["TILTYARD_METRICS_HOST"]]}]
+    assert scrape["job_name"] == "tiltyard", "as the rules name it"
+    (secret,) = ours["secrets"]
+    assert scrape["authorization"] == {"credentials_file": f"/run/secrets/{secret}"} and secret in web["secrets"]
+    assert web["environment"]["TILTYARD_METRICS_TOKEN_FILE"].endswith(f":-/run/secrets/{secret}}}")
+    assert set(ours["networks"]) == {"outside"} <= set(web["networks"])
+
+
 def test_promtool_accepts_the_expressions_of_the_board(promtool: str, tmp_path: Path) -> None:
     rules = [
         {"record": f"board:{n}", "expr": expr.replace("$job", "tiltyard")}
