@@ -205,7 +205,7 @@ def save_checkpoint(
             model.save_pretrained(folder)
         save_value_head(model, folder)
         _describe(folder, None)
-        _name_base(folder, base)
+        name_base(folder, base)
         trainer.processing_class.save_pretrained(folder)
         trainer._save_optimizer_and_scheduler(str(folder))
         trainer._save_rng_state(str(folder))
@@ -241,7 +241,7 @@ def save_final(
 
     def fill(folder: Path) -> None:
         if merges and base_folder is not None and is_quantized(model):
-            whole = _merged(base_folder, run_dir / ADAPTER)
+            whole = merged(base_folder, run_dir / ADAPTER)
         else:
             whole = model.merge_and_unload() if merges else model
         if merges and dtype:
@@ -253,7 +253,7 @@ def save_final(
     def fill_adapter(folder: Path) -> None:
         model.save_pretrained(folder)
         _describe(folder, card and card(True))
-        _name_base(folder, base)
+        name_base(folder, base)
 
     with without_value_head(model):
         if merges:
@@ -266,7 +266,8 @@ def is_quantized(model: Any) -> bool:
     return bool(getattr(model, "is_loaded_in_4bit", False))
 
 
-def _merged(base: Path, adapter: Path) -> Any:
+def merged(base: Path, adapter: Path) -> Any:
+    """The model that an adapter makes of its base, in the base's precision."""
     from peft import PeftModel
     from transformers import AutoModelForCausalLM
 
@@ -283,7 +284,7 @@ def _describe(folder: Path, text: str | None) -> None:
         (folder / README).unlink(missing_ok=True)
 
 
-def _name_base(folder: Path, base: HubModel | None) -> None:
+def name_base(folder: Path, base: HubModel | None) -> None:
     """Have an adapter name the hub's model that it belongs to, by its commit, and not a folder of this machine.
 
     PEFT would do so if its config did, and then ask the hub at every save.

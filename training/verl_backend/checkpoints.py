@@ -1,8 +1,8 @@
 """A checkpoint that verl wrote, as any run of ours leaves one: a model to load, and what verl continues from in it.
 
-``<run>/checkpoint-<n>`` has the model's files, ``trainer_state.json`` with the step and the number of devices, and
-verl's own files below ``verl/global_step_<n>``. These are pickles, which verl loads: a run continues from its own
-checkpoints alone, and only where every file is as its manifest says.
+``<run>/checkpoint-<n>`` has the files of the model, or with LoRA of the adapter, ``trainer_state.json`` with the step
+and the number of devices, and verl's own files below ``verl/global_step_<n>``. These are pickles, which verl loads: a
+run continues from its own checkpoints alone, and only where every file is as its manifest says.
 """
 
 from __future__ import annotations
@@ -14,11 +14,13 @@ import time
 from functools import partial
 from pathlib import Path
 
-from training.algorithms.checkpoints import FINAL, MANIFEST, step_of, write_whole
+from training.algorithms.checkpoints import ADAPTER, FINAL, MANIFEST, step_of, write_whole
 from training.config import JobConfig
 from training.errors import ModelError
 from training.journal import CheckpointSaved
+from training.machine import require_room
 from training.model_check import VERL, stored_dtype
+from training.verl_backend.adapter import FILES, copy_adapter, is_adapter, merge_adapter
 
 CONFIG_NAME, STATE_NAME = "config.json", "trainer_state.json"
 CHOSEN_HERE = (
@@ -36,19 +38,39 @@ def copy_model(source: Path, folder: Path) -> None:
 
     verl names bfloat16 in the config whatever the weights are in: loaded as it says, small updates would be lost.
     """
-    for path in source.iterdir():
-        if path.is_file() and path.name not in (CONFIG_NAME, STATE_NAME, MANIFEST):
-            shutil.copyfile(path, folder / path.name)
+    _copy(source, folder, CONFIG_NAME)
+    if is_adapter(source):
+        return
     config = json.loads((source / CONFIG_NAME).read_text(encoding="utf-8"))
     kept = {name: value for name, value in config.items() if name not in CHOSEN_HERE} | {"dtype": stored_dtype(source)}
     (folder / CONFIG_NAME).write_text(json.dumps(kept, indent=2) + "\n", encoding="utf-8")
 
 
-def save_model(source: Path, run_dir: Path, step: int) -> CheckpointSaved:
-    """Leave the run's model, of the files in ``source``; the event that says so. Raises ``StorageFull``."""
-    began = time.monotonic()
-    size = write_whole(run_dir / FINAL, step, partial(copy_model, source))
-    return CheckpointSaved(step=step, path=FINAL, bytes=size, final=True, seconds=time.monotonic() - began)
+def _copy(source: Path, folder: Path, *left_out: str) -> None:
+    for path in source.iterdir():
+        if path.is_file() and path.name not in (*left_out, STATE_NAME, MANIFEST):
+            shutil.copyfile(path, folder / path.name)
+
+
+def save_model(source: Path, run_dir: Path, step: int, base: Path | None) -> CheckpointSaved:
+    """Leave the run's model, of the files in ``source``; the event that says so. Raises ``StorageFull``.
+
+    An adapter is kept next to the model that it makes of ``base``.
+    """
+    began, adapter = time.monotonic(), ""
+    fill = partial(copy_model, source)
+    if is_adapter(source) and base is not None:
+        require_room(run_dir, sum(path.stat().st_size for path in base.glob("*.safetensors")), "the final model")
+        write_whole(run_dir / ADAPTER, step, partial(copy_adapter, source))
+        adapter, fill = ADAPTER, partial(_merge, source, base)
+    size = write_whole(run_dir / FINAL, step, fill)
+    seconds = time.monotonic() - began
+    return CheckpointSaved(step=step, path=FINAL, bytes=size, final=True, seconds=seconds, adapter=adapter)
+
+
+def _merge(source: Path, base: Path, folder: Path) -> None:
+    _copy(source, folder, *FILES)
+    merge_adapter(source, base, folder)
 
 
 def take_saved(saved: Path, step: int, devices: int, folder: Path) -> None:

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from training.config import JobConfig, config_load, config_to_yaml
 
-FOLDER_NAME, ACTORS_NAME, STOP_NAME = "verl", "actors", "stop"
+FOLDER_NAME, ACTORS_NAME, ADAPTER_NAME, STOP_NAME = "verl", "actors", "adapter", "stop"
 SETTINGS_NAME, LOOPS_NAME, TOKENIZER_NAME, SAVED_NAME = "settings.yaml", "loops.yaml", "tokenizer", "saved"
 _CONFIG_NAME, _PLAN_NAME, _VARIABLES_NAME = "config.yaml", "plan.json", "variables.json"
 
@@ -22,7 +22,8 @@ class Plan(BaseModel):
 
     ``rows`` counts the rows that there are to play; ``held_out`` are the places of held-out tasks, in their own dataset
     where the job names one. ``eos_id`` ends a turn of the model. ``earlier`` are the folders of the attempts before
-    this one, oldest first, ``checkpoint`` is the one that it continues from.
+    this one, oldest first, ``checkpoint`` is the one that it continues from. ``base`` is the folder of the model that
+    it began with, ``resolved`` what ``Job`` knows of it.
     """
 
     attempt: int
@@ -32,6 +33,8 @@ class Plan(BaseModel):
     held_out: list[int] = []
     earlier: tuple[Path, ...] = ()
     checkpoint: Path | None = None
+    base: Path | None = None
+    resolved: dict[str, str] = {}
 
     def rows_of(self, step: int, prompts: int) -> list[int]:
         """The rows of the groups of a step, from 1, of ``prompts`` groups."""
@@ -61,6 +64,11 @@ class JobFolder:
     def plan(self) -> Plan:
         """The job's tasks."""
         return Plan.model_validate_json((self.path / _PLAN_NAME).read_text(encoding="utf-8"))
+
+    @property
+    def adapter(self) -> Path:
+        """The adapter that the job begins with, where it has one."""
+        return self.path / ADAPTER_NAME
 
     @property
     def own_journal(self) -> Path:

@@ -16,6 +16,7 @@ from training.exports.verl_options import tree_of
 from training.rewards.defaults import said, with_rewards
 from training.rollout.templates import require_calls
 from training.rollout.tokens import ChatTemplate
+from training.verl_backend.adapter import begin_adapter
 from training.verl_backend.checkpoints import saved_by_verl
 from training.verl_backend.folder import FOLDER_NAME, LOOPS_NAME, SETTINGS_NAME, TOKENIZER_NAME, JobFolder, Plan
 from training.verl_backend.settings import LOOP, DeviceKind, ray_settings, require_fit, settings_of
@@ -54,9 +55,13 @@ def make_folder(job: Job, device: DeviceKind, *, on_cluster: bool = False) -> Jo
         held_out=tasks.played,
         earlier=tuple(path.resolve() for path in job.earlier),
         checkpoint=checkpoint.resolve() if checkpoint is not None else None,
+        base=model,
+        resolved=job.resolved,
     )
     folder.write(config, plan)
     tokenizer.save_pretrained(folder.path / TOKENIZER_NAME)
+    if config.model.lora_rank:
+        begin_adapter(config, model, job.hub_base, folder.adapter)
     resume = str(saved_by_verl(checkpoint, config)) if checkpoint is not None else ""
     settings = settings_of(config, device, folder.path, model, resume)
     settings |= {} if on_cluster else ray_settings(config, device)

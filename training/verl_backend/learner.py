@@ -184,7 +184,7 @@ def _finish_saved(job: Job, rows: int, checkpoint: Path) -> None:
     """An attempt before this one died between its last checkpoint and its last word."""
     step = step_of(checkpoint)
     job.started(rows, "verl", step)
-    job.journal.write(save_model(checkpoint, job.run_dir, step))
+    job.journal.write(save_model(checkpoint, job.run_dir, step, job.base))
 
 
 def _remove_rays(*runs: Path) -> None:

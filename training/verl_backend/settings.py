@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 from training.config import JobConfig
 from training.errors import ConfigError
 from training.exports.verl_options import ACTOR, ROLLOUT, Value, translated
-from training.verl_backend.folder import LOOPS_NAME, SAVED_NAME, TOKENIZER_NAME
+from training.verl_backend.folder import ADAPTER_NAME, LOOPS_NAME, SAVED_NAME, TOKENIZER_NAME
 from training.words import Sentence, _, sentence
 
 LOOP, STORAGE_UNITS, MOST_LOOPS = "tiltyard", 2, 8
@@ -35,8 +35,8 @@ def _named(text: str) -> frozenset[str]:
 
 OURS = _named(
     """
-    model.source model.revision data.train data.max_rows data.shuffle hardware.devices hardware.hosts hardware.backend
-    hardware.gpu_memory hardware.gpu_model
+    model.source model.revision model.lora_rslora model.lora_targets data.train data.max_rows data.shuffle
+    hardware.devices hardware.hosts hardware.backend hardware.gpu_memory hardware.gpu_model
     environment.name environment.url environment.protocol environment.options environment.replicas
     environment.deterministic environment.connect_timeout_s environment.reset_timeout_s environment.step_timeout_s
     environment.episode_timeout_s environment.attempts environment.sessions environment.patience_s
@@ -54,7 +54,10 @@ _ONE_DEVICE = _("verl does not have it, our own trainer on one device has: set {
 _NOT_PROVED = _("verl has not been shown to do it as our own trainer does: set {usual}")
 REFUSED: dict[str, tuple[tuple[Value, ...], str]] = {
     "model.quantization": (("none",), _ONE_DEVICE),
-    "model.lora_rank": ((0,), _NOT_PROVED),
+    "model.lora_dropout": (
+        (0.0,),
+        _("verl would compare the policy with dropout to the one without it, which clips tokens: set {usual}"),
+    ),
     "data.draw": (("order",), _ONE_DEVICE),
     "rewards.aggregation": (("sum_then_normalize",), _ONE_DEVICE),
     "rollout.max_staleness": ((0,), _ONE_DEVICE),
@@ -64,14 +67,20 @@ REFUSED: dict[str, tuple[tuple[Value, ...], str]] = {
     "grpo.entropy_coef": ((0.0,), _NOT_PROVED),
     "grpo.importance_sampling": (("token",), _NOT_PROVED),
     "grpo.sampler_correction": (("token_truncate", "off"), _ONE_DEVICE),
-    "grpo.num_iterations": ((1,), _NOT_PROVED),
+    "grpo.num_iterations": (
+        (1,),
+        _("verl makes one step of all updates of a sampling, our trainer a step of each update: set {usual}"),
+    ),
     "grpo.loss_type": (("dapo",), _("verl would count excluded rollouts in the mean of this loss: set {usual}")),
     "grpo.credit": (("rollout",), _ONE_DEVICE),
     "grpo.top_entropy_share": ((1.0,), _ONE_DEVICE),
     "grpo.off_policy_limit": ((0.0,), _ONE_DEVICE),
     "grpo.ref_sync_steps": ((0,), _ONE_DEVICE),
     "optim.packing": ((False,), _NOT_PROVED),
-    "optim.mini_batch_size": ((0,), _NOT_PROVED),
+    "optim.mini_batch_size": (
+        (0,),
+        _("verl divides a loss by the tokens of its mini batch, our trainer by the step's mean of them: set {usual}"),
+    ),
     "optim.optimizer": (("adamw",), _ONE_DEVICE),
     "optim.epsilon": ((1e-8,), _ONE_DEVICE),
     "optim.schedule": (("constant", "cosine"), _ONE_DEVICE),
@@ -84,7 +93,6 @@ REFUSED: dict[str, tuple[tuple[Value, ...], str]] = {
 
 LATER = _named(
     """
-    model.lora_alpha model.lora_rslora model.lora_dropout model.lora_targets
     data.draw_even_share data.draw_prior data.draw_half_life
     vllm.urls vllm.sleep vllm.start_timeout_s
     grpo.sapo_temperature_pos grpo.sapo_temperature_neg grpo.vespo_k_pos grpo.vespo_lambda_pos grpo.vespo_k_neg
@@ -154,7 +162,9 @@ def settings_of(config: JobConfig, device: DeviceKind, folder: Path, model: Path
     """
     require_fit(config, device)
     carried, _missing = translated(config)
-    found = carried | _of_play(config, folder) | _of_training(config, folder, model)
+    found = (
+        carried | _of_play(config, folder) | _of_training(config, folder, model) | _of_adapter(config, device, folder)
+    )
     if resume:
         found |= {"trainer.resume_mode": "resume_path", "trainer.resume_from_path": resume}
     return found | (_of_cpu() if device == "cpu" else {})
@@ -211,6 +221,20 @@ def _of_training(config: JobConfig, folder: Path, model: Path) -> Settings:
         "trainer.default_local_dir": str(folder / SAVED_NAME),
         "trainer.project_name": LOOP,
         "trainer.experiment_name": folder.parent.name,
+    }
+
+
+def _of_adapter(config: JobConfig, device: DeviceKind, folder: Path) -> Settings:
+    """verl begins from our adapter, and saves it alone. Its samplers have the base of the model's folder, so nothing
+    but the adapter is handed over."""
+    if not config.model.lora_rank:
+        return {}
+    halved = device == "cuda" and config.model.dtype == "auto"
+    return ({f"{ACTOR}.fsdp_config.model_dtype": "bf16"} if halved else {}) | {
+        f"{METHOD}.model.lora_adapter_path": str(folder / ADAPTER_NAME),
+        f"{ACTOR}.checkpoint.save_contents": RESUMED,
+        f"{ACTOR}.checkpoint.save_lora_only": True,
+        f"{ROLLOUT}.load_format": "safetensors",
     }
 
 

@@ -36,6 +36,7 @@ from training.rewards.scoring import components_of
 from training.rollout.holding import FailureShare
 from training.rollout.tokens import ChatTemplate
 from training.rollout.trajectory import Rollout
+from training.verl_backend.adapter import gather_adapter
 from training.verl_backend.checkpoints import save_model, take_saved
 from training.verl_backend.engine import ServerEngine
 from training.verl_backend.figures import fatal_of, played_figures, renamed, rollout_of
@@ -179,8 +180,10 @@ class GroupTrainer(PPOTrainerSync):
         began = time.monotonic()
         self._save_checkpoint()
         saved = Path(self.config.trainer.default_local_dir) / f"global_step_{step}"
+        if job.config.model.lora_rank:
+            gather_adapter(saved / "actor", self._folder.adapter)
         if step == job.config.run.max_steps:
-            self._write(save_model(saved / "actor" / "huggingface", job.run_dir, step))
+            self._write(save_model(saved / "actor" / "huggingface", job.run_dir, step, job.base))
         reward = sum(self._rewards) / len(self._rewards) if self._rewards else None
         held_out = self._held_out.success_of(step) if self._held_out is not None else None
         fill = partial(take_saved, saved, step, job.config.hardware.total)
@@ -259,6 +262,7 @@ class TaskRunner:
         folder.take_variables()
         plan, stop = folder.plan, threading.Event()
         job = Job(folder.config, folder.run_dir, Journal(folder.own_journal), stop, plan.attempt, earlier=plan.earlier)
+        job.base, job.resolved = plan.base, plan.resolved
         job.journal.write(PhaseChanged(phase="preparing", step=0))
         try:
             self._train(config, job, folder)

@@ -63,14 +63,25 @@ def test_a_job_without_components_is_scored_by_the_default_ones_and_says_so(
 
 
 def test_what_verl_cannot_do_is_refused_before_anything_is_written(starter_folder: Path, tmp_path: Path) -> None:
-    job = cpu_job(tmp_path / "run", starter_folder, "http://127.0.0.1:1", model={"lora_rank": 4})
-    with pytest.raises(ConfigError, match=r"model\.lora_rank: verl has not been shown"):
+    job = cpu_job(tmp_path / "run", starter_folder, "http://127.0.0.1:1", model={"lora_dropout": 0.1})
+    with pytest.raises(ConfigError, match=r"model\.lora_dropout: verl would compare the policy with dropout"):
         make_folder(job, "cpu")
     job = cpu_job(tmp_path / "other", starter_folder, "http://127.0.0.1:1", hardware={"devices": 3})
     with pytest.raises(ConfigError, match=r"8 rollouts per step .* cannot be divided over 3 devices"):
         make_folder(job, "cpu")
     for name in ("run", "other"):
         assert not (tmp_path / name / "verl").exists() and events(tmp_path / name) == []
+
+
+def test_a_job_with_lora_has_the_adapter_that_it_begins_with(starter_folder: Path, tmp_path: Path) -> None:
+    job = cpu_job(tmp_path / "run", starter_folder, "http://127.0.0.1:1", model={"lora_rank": 4})
+    job.resolved["model.revision"] = "c0ffee"
+    folder = make_folder(job, "cpu")
+    assert {path.name for path in folder.adapter.iterdir()} == {"adapter_config.json", "adapter_model.safetensors"}
+    model = yaml.safe_load((folder.path / "settings.yaml").read_text())["actor_rollout_ref"]["model"]
+    assert model["lora_adapter_path"] == str(folder.adapter)
+    plan = folder.plan
+    assert (plan.base, plan.resolved) == (starter_folder, {"model.revision": "c0ffee"}), "for the merge, and to resume"
 
 
 def test_a_stop_is_a_file_that_every_host_sees(tmp_path: Path) -> None:

@@ -68,8 +68,12 @@ def test_what_is_usual_is_what_a_new_job_has() -> None:
 
 
 def test_all_that_does_not_fit_is_named_at_once() -> None:
-    found = list(misfits(job(model={"lora_rank": 8}, grpo={"entropy_coef": 0.1}, hardware={"devices": 3}), "cuda"))
-    assert [misfit.option for misfit in found] == ["model.lora_rank", "grpo.entropy_coef", "rollout.prompts_per_step"]
+    found = list(misfits(job(model={"lora_dropout": 0.1}, grpo={"num_iterations": 2}, hardware={"devices": 3}), "cuda"))
+    assert [misfit.option for misfit in found] == [
+        "model.lora_dropout",
+        "grpo.num_iterations",
+        "rollout.prompts_per_step",
+    ]
 
 
 def test_the_sampler_follows_from_the_device() -> None:
@@ -85,7 +89,7 @@ def test_the_sampler_follows_from_the_device() -> None:
 @pytest.mark.parametrize(
     ("option", "value", "says"),
     [
-        ("model.lora_rank", 8, "verl has not been shown to do it as our own trainer does: set 0"),
+        ("model.lora_dropout", 0.1, "the policy with dropout to the one without it, which clips tokens: set 0.0"),
         ("grpo.loss_type", "grpo", "verl would count excluded rollouts in the mean of this loss: set dapo"),
         (
             "grpo.scale_rewards",
@@ -95,7 +99,12 @@ def test_the_sampler_follows_from_the_device() -> None:
         ("rewards.aggregation", "normalize_then_sum", "verl does not have it"),
         ("rollout.max_staleness", 1, "verl does not have it, our own trainer on one device has: set 0"),
         ("rollout.refill_rounds", 1, "set 0"),
-        ("optim.mini_batch_size", 32, "verl has not been shown to do it"),
+        (
+            "optim.mini_batch_size",
+            32,
+            "verl divides a loss by the tokens of its mini batch, our trainer by",
+        ),
+        ("grpo.num_iterations", 2, "one step of all updates of a sampling, our trainer a step of each update: set 1"),
         ("optim.schedule", "linear", "set constant"),
         ("run.max_hours", 2.0, "set 0.0"),
     ],
@@ -179,6 +188,23 @@ def test_a_checkpoint_to_continue_from() -> None:
     found = settings_of(job(), "cuda", Path("/run/verl"), Path("/base"), "/run/1/checkpoint-3/verl/global_step_3")
     assert found["trainer.resume_mode"] == "resume_path"
     assert found["trainer.resume_from_path"] == "/run/1/checkpoint-3/verl/global_step_3"
+
+
+def test_an_adapter_is_ours_and_is_saved_alone() -> None:
+    actor, model = "actor_rollout_ref.actor", "actor_rollout_ref.model"
+    whole, found = keys(), keys(model={"lora_rank": 8})
+    assert (found[f"{model}.lora_rank"], found[f"{model}.lora_alpha"]) == (8, 16)
+    assert found[f"{model}.lora_adapter_path"] == "/run/verl/adapter" and f"{model}.lora_adapter_path" not in whole
+    assert found["actor_rollout_ref.rollout.load_format"] == "safetensors", "the samplers read the base themselves"
+    assert found[f"{actor}.checkpoint.save_lora_only"] and "hf_model" not in found[f"{actor}.checkpoint.save_contents"]
+    assert "hf_model" in whole[f"{actor}.checkpoint.save_contents"]
+    assert whole[f"{model}.lora_rank"] == 0 and f"{actor}.fsdp_config.model_dtype" not in whole
+    assert found[f"{actor}.fsdp_config.model_dtype"] == "bf16", "as on one device with a GPU"
+    full = keys(model={"lora_rank": 8, "dtype": "float32"})
+    assert full[f"{actor}.fsdp_config.model_dtype"] == "fp32"
+    exact = {"model": {"lora_rank": 8}, "rollout": {"engine": "in_process"}}
+    on_cpu = settings_of(job(**exact), "cpu", Path("/run/verl"), Path("/base"))
+    assert f"{actor}.fsdp_config.model_dtype" not in on_cpu
 
 
 def test_a_processor_computes_exactly() -> None:

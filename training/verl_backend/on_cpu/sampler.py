@@ -8,10 +8,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Generator
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, cast
 
 import ray
 import torch
+from peft import PeftModel, set_peft_model_state_dict
 from transformers import AutoModelForCausalLM
 from verl.workers.rollout.base import BaseRollout
 from verl.workers.rollout.replica import RolloutReplica, TokenOutput
@@ -29,9 +30,12 @@ def _name(rank: int) -> str:
 class Server:
     """Holds the weights of one replica and samples with them."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, adapter: str | None) -> None:
+        """``adapter`` is the one that the job begins with; then the weights that come are an adapter's."""
         torch.set_num_threads(1)
-        self.model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32).eval()
+        model: Any = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
+        self.adapts = adapter is not None
+        self.model = (PeftModel.from_pretrained(model, adapter) if adapter is not None else model).eval()
         self.step = -1
         self.engine: TransformersEngine | None = None
         self.block = ExitStack()
@@ -55,9 +59,13 @@ class Server:
 
     async def take(self, weights: dict[str, torch.Tensor], step: int) -> None:
         """The weights after ``step`` steps."""
-        missing, unknown = self.model.load_state_dict(weights, strict=False)
-        tied = set(self.model._tied_weights_keys or ())
-        if unknown or not set(missing) <= tied:
+        if self.adapts:
+            loaded: Any = set_peft_model_state_dict(self.model, weights)
+            missing, unknown = {name for name in loaded[0] if "lora_" in name}, loaded[1]
+        else:
+            loaded = self.model.load_state_dict(weights, strict=False)
+            missing, unknown = set(loaded[0]) - set(self.model._tied_weights_keys or ()), loaded[1]
+        if unknown or missing:
             raise PolicyFault(
                 f"The trainer handed other weights over: {sorted(missing)} lack, {sorted(unknown)} do not fit."
             )
@@ -98,9 +106,8 @@ class Replica(RolloutReplica):
     """One server a rank."""
 
     async def launch_servers(self) -> None:
-        path = self.model_config.path
-        named: Any = Server
-        server = named.options(name=_name(self.replica_rank)).remote(path)
+        chosen, named = self.model_config, cast(Any, Server)
+        server = named.options(name=_name(self.replica_rank)).remote(chosen.path, chosen.lora_adapter_path)
         self.servers = [server]
         self._server_address, self._server_handle = f"cpu:{self.replica_rank}", server
         await asyncio.wrap_future(server.idle.remote().future())
