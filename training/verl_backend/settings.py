@@ -64,7 +64,6 @@ REFUSED: dict[str, tuple[tuple[Value, ...], str]] = {
     "rollout.refill_rounds": ((0,), _ONE_DEVICE),
     "vllm.mode": (("managed",), _("verl starts its samplers itself: set {usual}")),
     "vllm.quantization": (("none",), _NOT_PROVED),
-    "grpo.entropy_coef": ((0.0,), _NOT_PROVED),
     "grpo.importance_sampling": (("token",), _NOT_PROVED),
     "grpo.sampler_correction": (("token_truncate", "off"), _ONE_DEVICE),
     "grpo.num_iterations": (
@@ -122,6 +121,12 @@ def misfits(config: JobConfig, device: DeviceKind) -> Iterator[Misfit]:
         on_cpu = _("without a GPU the turns are sampled by transformers: set {usual}")
         text = on_cpu if device == "cpu" else _("on GPUs a vLLM samples the turns: set {usual}")
         yield Misfit("rollout.engine", sentence(text, usual=ENGINES[device]))
+    if config.grpo.entropy_coef and config.optim.micro_batch_size:
+        text = _(
+            "verl takes the mean entropy of a step, our trainer that of each micro batch: set {usual}, or set "
+            "optim.micro_batch_size to 0"
+        )
+        yield Misfit("grpo.entropy_coef", sentence(text, usual="0.0"))
     yield from _uneven_shares(config)
 
 

@@ -190,6 +190,14 @@ def test_a_checkpoint_to_continue_from() -> None:
     assert found["trainer.resume_from_path"] == "/run/1/checkpoint-3/verl/global_step_3"
 
 
+def test_an_entropy_bonus_is_of_the_whole_step() -> None:
+    assert keys(grpo={"entropy_coef": 0.1})["actor_rollout_ref.actor.entropy_coeff"] == 0.1
+    keys(optim={"micro_batch_size": 4})
+    option, why = refused(grpo={"entropy_coef": 0.1}, optim={"micro_batch_size": 4})
+    assert option == "grpo.entropy_coef"
+    assert why.endswith("that of each micro batch: set 0.0, or set optim.micro_batch_size to 0")
+
+
 def test_an_adapter_is_ours_and_is_saved_alone() -> None:
     actor, model = "actor_rollout_ref.actor", "actor_rollout_ref.model"
     whole, found = keys(), keys(model={"lora_rank": 8})

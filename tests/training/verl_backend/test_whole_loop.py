@@ -114,14 +114,15 @@ def untied(base: Path, folder: Path) -> Path:
 
 
 PULL = {"grpo": {"beta": 0.2}}
+BONUS = {"grpo": {"beta": 0.2, "entropy_coef": 0.05}, "optim": {"micro_batch_size": 0}}
 LORA = {"model": {"lora_rank": 4}, "optim": {"learning_rate": 1e-2}}
 SCALED = {"model": {"lora_rank": 4, "lora_alpha": 6, "lora_rslora": True, "lora_targets": "q_proj,down_proj"}}
 
 
 @pytest.mark.parametrize(
     ("devices", "options"),
-    [(1, {}), (2, PULL), (1, LORA), (2, LORA | SCALED | PULL)],
-    ids=["one device", "two devices, KL", "one device, LoRA", "two devices, rsLoRA, KL"],
+    [(1, {}), (2, BONUS), (1, LORA), (2, LORA | SCALED | PULL)],
+    ids=["one device", "two devices, KL, entropy", "one device, LoRA", "two devices, rsLoRA, KL"],
 )
 def test_two_steps(
     devices: int, options: dict[str, Any], trained_folder: Path, tmp_path: Path, no_health: None
