@@ -95,6 +95,31 @@ def play(made: Actor, *groups: int, step: int = 1) -> list[list[Lesson]]:
         made.close()
 
 
+def test_rewards_and_waits_are_of_the_step_that_is_played(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps: list[int] = []
+
+    def scored(episode: Episode, components: Any, *, step: int) -> Score:
+        steps.append(step)
+        return own(episode)
+
+    monkeypatch.setattr("training.verl_backend.actor.score_episode", scored)
+    made = actor(tmp_path, scorer=None)
+    play(made, 0, step=2)
+    assert steps == [2, 2, 2] and made.ground_of(0).hold.step == 2
+
+
+def test_a_step_that_is_over_is_forgotten(tmp_path: Path) -> None:
+    made = actor(tmp_path)
+
+    async def run() -> None:
+        for step in (1, 2):
+            await asyncio.gather(*(made.play(step, 0, index) for index in range(3)))
+
+    asyncio.run(run())
+    made.close()
+    assert list(made._steps) == [2]
+
+
 def test_a_group_by_value(tmp_path: Path) -> None:
     made = actor(tmp_path)
     (group,) = play(made, 1, step=2)

@@ -20,12 +20,15 @@ OPEN = (
     "actor_rollout_ref.actor.fsdp_config.mixed_precision.",
     "actor_rollout_ref.ref.fsdp_config.mixed_precision.",
     "ray_kwargs.ray_init.",
+    "actor_rollout_ref.actor.checkpoint.save_lora_only",
 )
-"""Mappings of verl that take any key: for transformers, for FSDP's precision, and for ``ray.init``."""
+"""Mappings of verl that take any key: for transformers, for FSDP's precision, and for ``ray.init``; and a field of its
+``CheckpointConfig`` that the tree leaves at its default."""
 JOBS: list[dict[str, Any]] = [
     {},
     {"optim": {"micro_batch_size": 4, "schedule": "cosine", "warmup_steps": 3}},
     {"optim": {"max_tokens_per_micro_batch": 4096}, "model": {"attention": "flash_attention_2"}},
+    {"model": {"lora_rank": 8, "lora_rslora": True, "lora_alpha": 4}},
     {"model": {"dtype": "bfloat16", "gradient_checkpointing": True}, "grpo": {"delta": 3, "epsilon_high": 0.28}},
 ]
 
