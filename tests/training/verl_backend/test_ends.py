@@ -16,6 +16,7 @@ from tests.training.verl_backend.cpu_job import behave, cpu_job, run_by_verl
 from tests.training.verl_backend.test_whole_loop import apart, by_trl, outcomes
 from training.algorithms.job import Job
 from training.main import EXIT_FAILED, EXIT_PAUSED, EXIT_STOPPED
+from training.verl_backend.adapter import WEIGHTS
 from training.verl_backend.folder import FOLDER_NAME, JobFolder
 from training.verl_backend.learner import RAY_NOTE
 
@@ -75,6 +76,32 @@ def test_a_run_continues_after_a_lost_worker_and_a_stop(trained_folder: Path, tm
         }
     assert apart(folders[3] / "model", tmp_path / "trl" / "model", trained_folder) < 1e-3
     assert not any((folder / FOLDER_NAME / RAY_NOTE).exists() for folder in folders.values())
+
+
+def test_an_adapter_continues_where_it_was_stopped(trained_folder: Path, tmp_path: Path, no_health: None) -> None:
+    """Attempt 1 is asked to stop in step 1, and leaves its adapter; attempt 2 ends the run as if there were one."""
+    run_dir = tmp_path / "run"
+    folders = {number: run_dir / str(number) for number in (1, 2)}
+
+    async def stopped(socket: ServerConnection, frame: dict[str, Any], turn: int) -> str:
+        if frame["type"] == "reset" and frame["data"]["episode_id"].startswith("a1-s1-"):
+            JobFolder(folders[1] / FOLDER_NAME).ask_to_stop()
+        return await behave(socket, frame, turn)
+
+    with scripted_server(stopped) as url:
+        groups = {"model": {"lora_rank": 4}, "optim": {"learning_rate": 1e-2}, "hardware": {"devices": 2}}
+        job = cpu_job(run_dir, trained_folder, url, **groups)
+        job.journal.close()
+        assert attempt(job, folders[1]) == EXIT_STOPPED
+        assert attempt(job, folders[2], folders[1]) == 0
+        by_trl(job, tmp_path / "trl")
+    assert [(event.source, event.step) for event in of_type(folders[2], "resumed")] == [("1/checkpoint-1", 1)]
+    assert (folders[1] / "checkpoint-1" / WEIGHTS).is_file() and not (folders[1] / "model").exists()
+    (figures,) = of_type(folders[2], "metrics")
+    alone = of_type(tmp_path / "trl", "metrics")[1]
+    assert (figures.step, figures.values["reward"]) == (2, pytest.approx(alone.values["reward"], rel=1e-6))
+    assert figures.values["grad_norm"] == pytest.approx(alone.values["grad_norm"], rel=1e-5)
+    assert apart(folders[2] / "model", tmp_path / "trl" / "model", trained_folder) < 1e-3
 
 
 def attempt(job: Job, folder: Path, *earlier: Path) -> int:
