@@ -103,6 +103,26 @@ def test_gradient_loss_and_weights_are_those_of_plain_pytorch(
     assert found["loss"][0] == pytest.approx(found["loss"][1], abs=1e-6)
 
 
+def test_an_adapter_stays_exact_above_a_base_of_bfloat16(starter_folder: Path, tmp_path: Path) -> None:
+    """Its small updates would be lost in bfloat16's rounding. The base does not move."""
+    if not PYTHON.exists():
+        pytest.skip("There is no .venv-verl: run make setup-verl.")
+    options = {"model": {"lora_rank": 4, "dtype": "bfloat16"}, "optim": {"learning_rate": 1e-6}}
+    job = cpu_job(tmp_path / "run", starter_folder, "", **options, hardware={"devices": 2})
+    folder = make_folder(job, "cpu")
+    rows = [
+        asdict(Lesson([5, 6], [7 + index, 9], [1, 1], [-3.0, -3.0], 1.0 - 2 * (index % 2), {})) for index in range(8)
+    ]
+    (tmp_path / "rows.json").write_text(json.dumps(rows))
+    found = stepped(folder.path / SETTINGS_NAME, tmp_path, 2, "adapted_step")
+    adapter = {name: weight for name, weight in found.items() if "lora_" in name}
+    base = {name: weight for name, weight in found.items() if "lora_" not in name}
+    assert {weight["type"] for weight in adapter.values()} == {"torch.float32"}
+    assert {weight["type"] for weight in base.values()} == {"torch.bfloat16"}
+    assert all(0 < weight["moved"] < 2e-6 for name, weight in adapter.items() if "lora_B" in name)
+    assert {weight["moved"] for weight in base.values()} == {0.0}
+
+
 def lone(lessons: list[list[Lesson]]) -> list[Lesson]:
     """The rows, with a group of which one rollout is left: as the actor makes it, whatever its reward was."""
     gone = Lesson([1], [1], [0], [0.0], 0.0, {})
@@ -111,7 +131,7 @@ def lone(lessons: list[list[Lesson]]) -> list[Lesson]:
     return [lesson for group in lessons for lesson in group] + [gone, silent, *[gone] * 6]
 
 
-def stepped(settings: Path, folder: Path, ranks: int) -> dict[str, Any]:
+def stepped(settings: Path, folder: Path, ranks: int, module: str = "one_step") -> dict[str, Any]:
     """What the first of so many ranks says; each is a process of its own, and all have ended."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -124,7 +144,7 @@ def stepped(settings: Path, folder: Path, ranks: int) -> dict[str, Any]:
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(port),
     }
-    words = [str(PYTHON), "-m", "tests.training.verl_backend.one_step", str(settings), str(folder / "rows.json")]
+    words = [str(PYTHON), "-m", f"tests.training.verl_backend.{module}", str(settings), str(folder / "rows.json")]
     empty = folder / "empty"
     empty.mkdir()
     started = [
