@@ -27,6 +27,7 @@ from training.errors import ConfigError, DiedWithoutWord
 from training.main import EXIT_FAILED, EXIT_PAUSED, EXIT_STOPPED, learner_of, run_job
 from training.model_check import check_model_folder
 from training.verl_backend import learner as module
+from training.verl_backend.adapter import begin_adapter
 from training.verl_backend.checkpoints import take_saved
 from training.verl_backend.folder import FOLDER_NAME
 
@@ -221,12 +222,18 @@ def test_its_pipe_closes_when_we_are_killed(
     assert (folder / "alone").exists()
 
 
+@pytest.mark.parametrize("rank", [0, 4], ids=["all weights", "LoRA"])
 def test_a_run_that_died_after_its_last_checkpoint_needs_no_trainer(
-    starter_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    starter_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rank: int
 ) -> None:
-    job = job_with("sys.exit(1)", tmp_path, starter_folder, monkeypatch, run={"max_steps": 2})
+    options = {"run": {"max_steps": 2}, "model": {"lora_rank": rank}}
+    job = job_with("sys.exit(1)", tmp_path, starter_folder, monkeypatch, **options)
     saved = tmp_path / "saved"
     shutil.copytree(starter_folder, saved / "actor" / "huggingface")
+    if rank:
+        for name in ("config.json", "generation_config.json", "model.safetensors"):
+            (saved / "actor" / "huggingface" / name).unlink(missing_ok=True)
+        begin_adapter(job.config, starter_folder, None, saved / "actor" / "huggingface")
     first = tmp_path / "run" / "1"
     write_whole(first / "checkpoint-2", 2, partial(take_saved, saved, 2, 1))
     places = {"earlier": [first], "resume_from": [tmp_path / "run"]}
@@ -234,8 +241,9 @@ def test_a_run_that_died_after_its_last_checkpoint_needs_no_trainer(
     last = events(tmp_path / "run" / "2")[-1]
     assert (last.type, last.status, last.step) == ("run_finished", "succeeded", 2)
     (model,) = of_type(tmp_path / "run" / "2", "checkpoint")
-    assert (model.path, model.step, model.final) == ("model", 2, True)
+    assert (model.path, model.step, model.final, model.adapter) == ("model", 2, True, "adapter" if rank else "")
     check_model_folder(tmp_path / "run" / "2" / "model")
+    assert (tmp_path / "run" / "2" / "adapter").is_dir() is bool(rank)
 
 
 def test_what_a_local_ray_leaves_is_removed_by_its_note_alone(tmp_path: Path) -> None:
