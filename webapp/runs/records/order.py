@@ -14,7 +14,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import cache, cached_property
+from functools import cached_property, lru_cache
 from typing import Any, Generic, NamedTuple, TypeVar
 from uuid import UUID
 
@@ -228,9 +228,6 @@ class Line(Generic[R]):
         self._of_person[run.project_id, run.created_by_id].add(run.lane)
         return self._lanes.setdefault(run.lane, deque())
 
-    def __len__(self) -> int:
-        return sum(map(len, self._lanes.values()))
-
     def add(self, run: R) -> None:
         """One more run that may be taken."""
         insort(self._lane_of(run), run, key=lambda each: each.since)
@@ -290,9 +287,6 @@ class Lines(Generic[R]):
             by_needs[run.needs].append(run)
         self._lines = {needs: Line(found, shares) for needs, found in by_needs.items()}
 
-    def __len__(self) -> int:
-        return sum(map(len, self._lines.values()))
-
     def add(self, run: R) -> None:
         """One more run that may be taken."""
         self._lines.setdefault(run.needs, Line((), self._shares)).add(run)
@@ -328,8 +322,14 @@ def can_start(*pools: str) -> QuerySet[Run]:
 
 
 def meets(worker: Worker) -> Callable[[str], bool]:
-    """Whether a worker meets the needs of a row."""
-    return cache(lambda needs: Needs.parse(needs).met_by(worker))
+    """Whether a worker meets the needs of a row; the same function for workers that have the same."""
+    return _met_by(worker.gpus, worker.gpu_bytes, worker.gpu, worker.cluster)
+
+
+@lru_cache(maxsize=256)
+def _met_by(gpus: int, gpu_bytes: int | None, gpu: str, cluster: bool) -> Callable[[str], bool]:
+    worker = Worker(gpus=gpus, gpu_bytes=gpu_bytes, gpu=gpu, cluster=cluster)
+    return lru_cache(maxsize=256)(lambda needs: Needs.parse(needs).met_by(worker))
 
 
 def trainable(rows: QuerySet[Run], worker: Worker) -> QuerySet[Run]:

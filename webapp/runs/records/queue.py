@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import heapq
 import math
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -182,7 +183,7 @@ class _Course:
         length: Callable[[Waiting], float],
     ) -> None:
         self._numbers, self._length = count(), length
-        self._places = [(at, next(self._numbers), place) for at, place in free]
+        self._events: list[tuple[float, int, Place | None]] = [(at, next(self._numbers), place) for at, place in free]
         self._later: list[tuple[float, int, Waiting]] = []  # that may be taken once their predecessors have ended
         self._followers: dict[UUID | None, list[Waiting]] = {}  # whose predecessors have not begun
         waiting = list(waiting)
@@ -192,41 +193,41 @@ class _Course:
                 self._followers.setdefault(run.after_id, []).append(run)
         for pk, at in ended.items():
             self._release(pk, at)
-        heapq.heapify(self._places)
+        heapq.heapify(self._events)
 
     def _release(self, pk: UUID, at: float) -> None:
         for run in self._followers.pop(pk, []):
             heapq.heappush(self._later, (at, next(self._numbers), run))
+            heapq.heappush(self._events, (at, next(self._numbers), None))
 
     def starts(self) -> dict[UUID, Start]:
         """When and by whom each run is taken, in that order. A run whose predecessor never ends is not in it, nor one
-        that no worker can train."""
-        found, clock = dict[UUID, Start](), 0.0
-        while self._places:
-            at, _number, place = heapq.heappop(self._places)
+        that no worker can train.
+
+        A place that finds no run is idle until something has changed. Idle places of workers that have the same find
+        the same, so one of each kind is asked.
+        """
+        found, clock, idle = dict[UUID, Start](), 0.0, defaultdict[Callable[[str], bool], list[Place]](list)
+        while self._events:
+            at, _number, place = heapq.heappop(self._events)
             clock = at if math.isfinite(at) else clock  # shares do not change after the last end that is known
-            if place.run is not None and math.isfinite(at):
-                self._line.give_back(place.run, at)
+            if place is not None:
+                if place.run is not None and math.isfinite(at):
+                    self._line.give_back(place.run, at)
+                idle[place.meets].append(place)
             while self._later and self._later[0][0] <= at:
                 self._line.add(heapq.heappop(self._later)[2])
-            run = self._line.first(clock, place.meets)
-            if run is not None:
-                self._line.take(run)
-                found[run.pk] = Start(at, place.worker)
-                end = at + self._length(run)
-                self._release(run.pk, end)
-                heapq.heappush(self._places, (end, next(self._numbers), place._replace(run=run)))
-            elif (later := self._next_change(at)) is not None:
-                heapq.heappush(self._places, (later, next(self._numbers), place._replace(run=None)))
+            for meets_needs, places in idle.items():
+                while places and (run := self._line.first(clock, meets_needs)) is not None:
+                    found[run.pk] = self._take(run, places.pop(), at)
         return found
 
-    def _next_change(self, at: float) -> float | None:
-        """When there may be a run for a place that finds none at a time: a predecessor has ended, or another run of a
-        project that has all the devices it may have. ``None`` where none waits."""
-        if not (self._line or self._later):
-            return None
-        ends = [end for end, _number, place in self._places if place.run is not None and at < end < math.inf]
-        return min([*ends, *(self._later[0][:1] if self._later else ())], default=None)
+    def _take(self, run: Waiting, place: Place, at: float) -> Start:
+        self._line.take(run)
+        end = at + self._length(run)
+        self._release(run.pk, end)
+        heapq.heappush(self._events, (end, next(self._numbers), place._replace(run=run)))
+        return Start(at, place.worker)
 
 
 def _expected(run: Waiting) -> float:
