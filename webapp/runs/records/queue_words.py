@@ -184,6 +184,8 @@ def queue_lines(found: Queued, sees: Collection[UUID]) -> list[Line]:
     """What there is to know besides: what to do, which run has each worker, and which runs are ahead."""
     if found.why == "on_hold":
         return []
+    if found.why == "no_fit":  # who has the workers does not matter to it
+        return _trouble_lines(found, sees)
     lines = [*_start_lines(found), *_trouble_lines(found, sees), *_limit_lines(found, sees)]
     lines += _holder_lines(found, sees)
     if found.next is not None:

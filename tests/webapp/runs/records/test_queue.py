@@ -282,7 +282,7 @@ def test_a_silent_worker_of_a_run_that_was_queued_later_delays_none(line: Make, 
     assert queued(line(30)).why == "starting"
 
 
-def test_a_run_waits_for_a_worker_that_has_what_it_asks_for(line: Make, project: Project) -> None:
+def test_a_run_waits_for_a_worker_that_has_what_it_asks_for(line: Make, busy: Make, project: Project) -> None:
     run, other = line(9, needs=Needs(gpus=2, memory=80, model="H100").text), line(1)
     found = queued(run)
     assert (found.why, found.place) == ("no_worker", 1), "no worker is alive: that is what it waits for"
@@ -301,6 +301,7 @@ def test_a_run_waits_for_a_worker_that_has_what_it_asks_for(line: Make, project:
     )
     worker("train@b", gpus=1, gpu="NVIDIA H100", gpu_bytes=85 * 10**9)
     worker("train@c", gpus=2), worker("train@d")
+    busy("train@d")
     assert lines_of(run) == [
         "train@a has no GPU.",
         "train@b has 1 GPU: NVIDIA H100, 85 GB.",
