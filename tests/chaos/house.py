@@ -17,6 +17,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Sequence, Set
 from pathlib import Path
+from typing import Any
 
 from django.conf import settings
 from django.db import connections
@@ -144,14 +145,15 @@ class House:
         self.dataset.rows_path.write_text("{}\n")
         Environment.objects.create(project=self.project, name="e", url="http://127.0.0.1:1", server_name="e")
 
-    def launch(self, script: str, steps: int, save_every: int = 0) -> Run:
-        """A queued run that the workers hear of by the outbox."""
+    def launch(self, script: str, steps: int, save_every: int = 0, **groups: Any) -> Run:
+        """A queued run that the workers hear of by the outbox. ``groups`` are more of its config."""
         config = JobConfig.model_validate(
             {
                 "model": {"revision": script},
                 "data": {"train": "dataset:d@1"},
                 "environment": {"name": "environment:e"},
-                "run": {"max_steps": steps, "save_every": save_every},
+                "run": {"max_steps": steps, "save_every": save_every} | groups.pop("run", {}),
+                **groups,
             }
         )
         return run_create(project=self.project, user=self.user, name=f"run {next(self.numbers)}", config=config)

@@ -10,9 +10,11 @@ from tests.chaos.house import House
 from tests.chaos.services import wait_until
 from training.config import JobConfig
 from webapp.common.pools import ENDPOINT, TRAIN
+from webapp.common.workers.needs import Needs
 from webapp.endpoints.models import Endpoint
 from webapp.engine.services import run_create, run_stop
 from webapp.runs.models import Run
+from webapp.runs.records.queue import read_queue
 from webapp.runs.states import RunState
 
 pytestmark = [pytest.mark.chaos, pytest.mark.slow, pytest.mark.timeout(240)]
@@ -89,3 +91,23 @@ def test_a_lost_worker_of_one_kind_costs_the_other_nothing(asking: House) -> Non
     assert asks.attempt == 2
     run_stop(run=asks)
     asking.ends(asks)  # or it would keep a place of the next test's
+
+
+def test_a_run_waits_for_a_worker_with_its_gpus_and_holds_none_back(asking: House) -> None:
+    """Its messages go to the queues of workers that have them: one that the other worker took would reach no one."""
+    two = asking.launch(LONG, 400, run={"device": "cuda"}, vllm={"tensor_parallel": 2}, rollout={"engine": "vllm"})
+    assert Needs.parse(two.needs) == Needs(gpus=2)
+    trains = asking.launch(SHORT, 5)
+    asking.ends(trains, AT_ONCE_S * 2)
+    two.refresh_from_db()
+    assert (trains.state, two.state) == (RunState.SUCCEEDED, RunState.QUEUED)
+    found = read_queue().queued(two.pk)
+    assert found is not None and found.why == "no_fit"
+    asking.worker("train", name="one", CUDA_VISIBLE_DEVICES="0")
+    asking.worker("train", name="large", CUDA_VISIBLE_DEVICES="0,1")
+    asking.reaches(two, 2, AT_ONCE_S * 3)
+    assert worker_of(two) == "large"
+    run_stop(run=two)
+    asking.ends(two)
+    for name in ("one", "large"):
+        asking.kill9(name)
