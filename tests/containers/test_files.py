@@ -55,6 +55,8 @@ def test_networks_keep_environments_from_the_database_and_the_world() -> None:
     assert "database" not in SERVICES["vllm"]["networks"]
     inside = SITE | {"postgres", "redis", "files", "gate"}
     assert {name for name, one in SERVICES.items() if "database" in one["networks"]} == inside
+    assert {name for name, one in SERVICES.items() if "private" in one["networks"]} == {"gate"}
+    assert "outside" not in SERVICES["gate"]["networks"], "it listens where its one way out is"
     assert SERVICES["files"]["networks"] == ["database"] and "outside" in SERVICES["clock"]["networks"]
     allowed = COMPOSE["x-settings"]["TILTYARD_OUTBOUND_ALLOW"].split(",")
     ours = [*(f"{name}:{port}" for name, port in ENVIRONMENTS.items()), "sampler:8000"]

@@ -234,6 +234,25 @@ def test_only_the_private_address_is_open_and_it_leads_to_the_services(hosts: tu
         assert not [one for one in secrets if one in inspected]
 
 
+def test_an_environment_reaches_no_database_through_the_gate(hosts: tuple[Host, Host]) -> None:
+    """Both are in one network."""
+    web, train = hosts
+    probe = (
+        "import socket, sys\n"
+        "def reached(name, port):\n"
+        "    try: socket.create_connection((name, port), timeout=2).close()\n"
+        "    except OSError: return 0\n"
+        "    return 1\n"
+        f"print([reached(name, port) for name in ('gate', '{WEB}') for port in (5432, 6379, 9000, 8101)])"
+    )
+    (web.folder / "probe.py").write_text(probe)
+    for name in ("tools", "webshop"):
+        assert web.typed(f"docker compose exec -T {name} python - < probe.py").strip() == str([0] * 8)
+    (train.folder / "probe.py").write_text(probe.replace("'gate'", "'postgres'"))
+    there = train.typed("docker compose exec -T worker python - < probe.py").strip()
+    assert there == str([1] * 8), "so the probe finds what is open"
+
+
 def test_a_run_trains_there_and_outlives_the_training_host(
     hosts: tuple[Host, Host], visitor: Visitor, slug: str
 ) -> None:

@@ -5,7 +5,9 @@ in networks without a way out, and an environment reaches neither the database n
 
 1. A connection to port P goes to the service that listens on P; bytes pass both ways until both sides have ended.
 2. Where the service does not answer, the connection is closed at once: the other side tries again by itself.
-3. A host that is gone without a word is noticed within two minutes (keepalive), and its connections are closed on both
+3. It listens in the one network that leads out, where nothing else is, and to its own healthcheck: an environment,
+   which shares another network with it, finds no port open.
+4. A host that is gone without a word is noticed within two minutes (keepalive), and its connections are closed on both
    sides, so PostgreSQL holds no session and no lock of it.
 
 It imports nothing but Python itself.
@@ -19,7 +21,7 @@ import socket
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 
-ANYWHERE = "0.0.0.0"  # noqa: S104 - inside its container; docker-compose.yml publishes one address
+SELF, OUT = "127.0.0.1", ("192.0.2.1", 9)  # no packet is sent there
 CONNECT_S = 5.0
 CHUNK_BYTES = 1 << 18
 IDLE_S, PROBE_EVERY_S, PROBES = 60, 15, 4
@@ -79,17 +81,24 @@ async def _serve(name: str, port: int, reader: asyncio.StreamReader, writer: asy
                     await side.wait_closed()
 
 
-async def listen(places: Sequence[tuple[str, int]], address: str = ANYWHERE) -> list[asyncio.Server]:
-    """One server for each place, on its port."""
+def outward() -> str:
+    """Our address in the network that leads out. ``OSError`` where none does."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect(OUT)
+        return str(probe.getsockname()[0])
+
+
+async def listen(places: Sequence[tuple[str, int]], addresses: Sequence[str]) -> list[asyncio.Server]:
+    """One server for each place, on its port of these addresses."""
 
     def serving(name: str, port: int) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]:
         return lambda reader, writer: _serve(name, port, reader, writer)
 
-    return [await asyncio.start_server(serving(name, port), address, port) for name, port in places]
+    return [await asyncio.start_server(serving(name, port), addresses, port) for name, port in places]
 
 
 async def _forever(places: Sequence[tuple[str, int]]) -> None:
-    servers = await listen(places)
+    servers = await listen(places, [SELF, outward()])
     await asyncio.gather(*(server.serve_forever() for server in servers))
 
 

@@ -30,7 +30,7 @@ async def shout(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 @contextlib.asynccontextmanager
 async def opened(*ports: int) -> AsyncIterator[None]:
     """The gate."""
-    servers = await gate.listen([(THERE, port) for port in ports], GATE)
+    servers = await gate.listen([(THERE, port) for port in ports], [GATE])
     yield
     for server in servers:
         server.close()
@@ -110,14 +110,17 @@ async def test_the_end_of_a_client_is_heard_and_lost_hosts_are_noticed_within_tw
 
 def test_it_starts_as_its_container_starts_it_and_refuses_what_it_cannot_read() -> None:
     port = free_port()
-    argv = [sys.executable, "webapp/ops/gate.py", f"localhost:{port}"]
+    argv = [sys.executable, "webapp/ops/gate.py", f"{GATE}:{port}"]
     with subprocess.Popen(argv, cwd=ROOT) as process:
         try:
             deadline = time.monotonic() + LIMIT_S
             while True:
-                with contextlib.suppress(OSError), socket.create_connection((GATE, port), timeout=1):
+                with contextlib.suppress(OSError), socket.create_connection((gate.outward(), port), timeout=1):
                     break
                 assert time.monotonic() < deadline and process.poll() is None
+            socket.create_connection((gate.SELF, port), timeout=1).close()
+            with pytest.raises(ConnectionRefusedError):  # an address of another network
+                socket.create_connection((GATE, port), timeout=1)
         finally:
             process.terminate()
     for words in (["postgres"], ["postgres:"], [":1"], ["a:x"], ["a:1", "b:1"]):

@@ -387,6 +387,7 @@ def test_that_name_needs_a_token_and_a_setting(client: Client, settings: Any) ->
     for host, token in (("", TOKEN), ("web:8000", "")):
         settings.METRICS_HOST, settings.METRICS_TOKEN = host, token
         assert client.get("/metrics", **asked).status_code == 400
+        assert client.get("/metrics", headers=asked["headers"] | {"Host": ""}).status_code == 400
     settings.METRICS_HOST, settings.METRICS_TOKEN, settings.SECURE_SSL_REDIRECT = "web:8000", TOKEN, True
     assert client.get("/metrics", **asked).status_code == 200
     assert client.post("/metrics", **asked).status_code == 405
