@@ -156,7 +156,7 @@ def test_images_are_ours_or_pinned() -> None:
         "${POSTGRES_IMAGE:-postgres:17}",
         "${REDIS_IMAGE:-redis:7}",
         "${FILES_IMAGE:-versity/versitygw:v1.7.0}",
-        "${PROMETHEUS_IMAGE:-prom/prometheus:v3.5.0}",
+        "${PROMETHEUS_IMAGE:-prom/prometheus:v3.13.5}",
         "${VLLM_IMAGE:-vllm/vllm-openai:v0.31.0}",
     }
     for name in ENVIRONMENTS:
