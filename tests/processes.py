@@ -10,11 +10,12 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import pytest
 
+from tests.forks import Loader, forked_trainers, plain_trainers
 from webapp.common.host import die_with_parent
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -71,6 +72,27 @@ def tools_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         url = f"http://127.0.0.1:{port}"
         wait_for_http(f"{url}/health", child, log)
         yield url
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _trainers_are_forked() -> Iterator[None]:
+    """A trainer that a test starts is forked from one process that has imported what trainers import; not where there
+    is a CUDA device, which forks cannot share."""
+    if sys.platform != "linux" or Path("/dev/nvidiactl").exists():
+        yield
+        return
+    loader = Loader()
+    with forked_trainers(loader):
+        yield
+    loader.end()
+
+
+@pytest.fixture(autouse=True)
+def _plain_starts(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Slow tests and those with the marker start trainers plainly."""
+    plain = any(request.node.get_closest_marker(name) for name in ("slow", "plain_start"))
+    with plain_trainers() if plain else nullcontext():
+        yield
 
 
 def port_is_free(port: int) -> bool:

@@ -1,0 +1,232 @@
+"""Starts ``python -m training run …`` and the like out of a process that has imported torch, transformers and TRL.
+
+A trainer's start costs five seconds of processor time, nearly all of it for these imports; a fork of a process that has
+them costs a tenth of one. What is started stays a real process and a child of ours like any other: the same entry
+point, with a session, descriptors, a folder and an environment of its own. What differs: its modules were imported in
+the environment of the tests, all forks hash strings alike, it ends without taking its modules down, and `ps` and
+`/proc` show the command and the environment of the process that was forked. Tests of such things have the marker
+``plain_start``; slow tests start plain processes without it, and so do the workers that tests start.
+
+The loader (``python -m tests.forks``) is our child and forks twice. The process in the middle ends at once, and the
+kernel gives its child to the next ancestor that takes orphans, which we are for that moment. It is started by the first
+trainer, and no one waits for it: until it has imported what it shall, trainers start plainly.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import fcntl
+import importlib
+import json
+import os
+import runpy
+import select
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from training.children import DEVICES, MODELS
+from training.garbage import freeze, no_collections
+
+ROOT = Path(__file__).resolve().parents[1]
+TAKES_ORPHANS = 36  # PR_SET_CHILD_SUBREAPER
+ABOVE = 1_000  # received descriptors wait up here until those whose numbers they get are closed
+PLAIN: Callable[..., int] = subprocess._fork_exec  # type: ignore[attr-defined]
+PYTHON = sys.executable  # some tests put a program of theirs in its place
+READY = b"+"
+LENGTH = 8  # bytes of a number on the socket
+THREADS = "OMP_NUM_THREADS"
+READ_AT_IMPORT = {
+    *MODELS, *DEVICES, "HF_TOKEN_PATH", "HOME", "LD_LIBRARY_PATH", "PYTHONHASHSEED", "PYTHONPATH", "XDG_CACHE_HOME",
+} - {THREADS, "TOKENIZERS_PARALLELISM"}  # fmt: skip
+"""Variables that are read while libraries are imported: where a child has others than the loader, it starts plainly."""
+HEAVY = tuple(("training", word) for word in ("chat", "memory", "preflight", "rendered", "run", "template"))
+"""Commands that load torch. The others start in a third of a second, and some limit their own memory."""
+LOADED = (
+    "training.main", "training.algorithms.dpo", "training.algorithms.grpo",
+    "training.algorithms.sft", "training.algorithms.values", "training.chat.serve", "training.preflight",
+    "transformers.models.qwen3.modeling_qwen3",
+)  # fmt: skip
+
+
+class Loader:
+    """Our end of the process that is forked; it will have the environment of now."""
+
+    def __init__(self) -> None:
+        self.env = dict(os.environ)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._socket, self._its_socket = socket.socketpair()
+        self._one_at_a_time = threading.Lock()
+        self._ready = False
+
+    def ready(self, wait_s: float = 0.0) -> bool:
+        """Whether it can be forked by then; the first who asks has it started."""
+        with self._one_at_a_time:
+            self._process = self._process or self._started()
+            if not self._ready and select.select([self._socket], [], [], wait_s)[0]:
+                self._ready = self._socket.recv(1) == READY
+            return self._ready
+
+    def fork(self, asked: dict[str, Any], descriptors: Mapping[int, int]) -> int:
+        """The id of a new child that does what is ``asked``; ``descriptors`` are ours by the numbers that it has."""
+        line = json.dumps({**asked, "numbers": list(descriptors)}).encode()
+        answer, its_end = os.pipe()  # of this request alone: a test may be interrupted while it waits
+        with self._one_at_a_time:
+            ctypes.CDLL(None).prctl(TAKES_ORPHANS, 1, 0, 0, 0)
+            try:
+                self._socket.sendall(len(line).to_bytes(LENGTH, "big") + line)
+                socket.send_fds(self._socket, [b"."], [its_end, *descriptors.values()])
+                os.close(its_end)
+                if not (pid := os.read(answer, LENGTH)):
+                    raise ChildProcessError("the process that is forked has ended")
+                return int.from_bytes(pid, "big")
+            finally:
+                ctypes.CDLL(None).prctl(TAKES_ORPHANS, 0, 0, 0, 0)
+                os.close(answer)
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        with self._its_socket as its:
+            argv, number = [PYTHON, "-m", "tests.forks"], its.fileno()
+            return subprocess.Popen(
+                [*argv, str(number)], cwd=ROOT, env=self.env, stdin=subprocess.DEVNULL, pass_fds=[number]
+            )
+
+    def end(self) -> None:
+        """End it; its forks live on."""
+        self._socket.close()
+        self._its_socket.close()
+        if self._process is not None:
+            self._process.terminate()
+            self._process.wait()
+
+
+@contextmanager
+def forked_trainers(loader: Loader, commands: Sequence[tuple[str, ...]] = HEAVY) -> Iterator[None]:
+    """Inside, ``python -m …`` of modules and words that begin like one of the ``commands`` is forked."""
+
+    def start(words: Any, executables: Any, close: bool, keep: tuple[int, ...], *rest: Any) -> int:
+        """What ``subprocess`` calls to start a program; the order of ``rest`` is that of its call."""
+        cwd, variables, stdin, _, _, stdout, _, stderr, _, pipe, _, session, group, *others = rest[:18]
+        named = [os.fsdecode(word) for word in words]
+        env = dict(os.environ) if variables is None else dict(os.fsdecode(pair).split("=", 1) for pair in variables)
+        usual = close and group == -1 and others == [None, None, None, -1, None]
+        known = named[:2] == [PYTHON, "-m"] and any(tuple(named[2 : 2 + len(one)]) == one for one in commands)
+        alike = _at_import(env) == _at_import(loader.env)
+        if not (usual and known and alike and loader.ready()):
+            return PLAIN(words, executables, close, keep, *rest)
+        asked = {"module": named[2], "words": named[3:], "env": env, "cwd": os.fsdecode(cwd or os.getcwd())}
+        streams = {number: number if ours == -1 else ours for number, ours in enumerate((stdin, stdout, stderr))}
+        kept = {number: number for number in keep if number != pipe}
+        return loader.fork({**asked, "session": session}, streams | kept)
+
+    with _starting(start):
+        yield
+
+
+@contextmanager
+def plain_trainers() -> Iterator[None]:
+    """Inside, they are started plainly again."""
+    with _starting(PLAIN):
+        yield
+
+
+@contextmanager
+def _starting(start: Callable[..., int]) -> Iterator[None]:
+    before, subprocess._fork_exec = subprocess._fork_exec, start  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        subprocess._fork_exec = before  # type: ignore[attr-defined]
+
+
+def _at_import(env: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in env.items() if name in READ_AT_IMPORT}
+
+
+# --- The loader -----------------------------------------------------------------------------------------------------
+def serve(sock: socket.socket) -> tuple[dict[str, Any], list[int]]:
+    """Fork whenever it is asked for, until the other end closes. Returns in the new processes alone: what was asked,
+    and the descriptors that came with it."""
+    while size := sock.recv(LENGTH, socket.MSG_WAITALL):
+        asked = json.loads(sock.recv(int.from_bytes(size, "big"), socket.MSG_WAITALL))
+        _, (answer, *received), _, _ = socket.recv_fds(sock, 1, 1 + len(asked["numbers"]))
+        report, reported = os.pipe()
+        held, hold = os.pipe()
+        if (middle := os.fork()) == 0:
+            if (child := os.fork()) == 0:
+                os.close(hold)
+                os.read(held, 1)  # until the process in the middle has ended, so that our parent is who asked
+                return asked, received
+            os.write(reported, child.to_bytes(LENGTH, "big"))
+            os._exit(0)
+        os.waitpid(middle, 0)
+        with suppress(BrokenPipeError):  # who asked no longer waits
+            os.write(answer, os.read(report, LENGTH))
+        for number in (answer, report, reported, held, hold, *received):
+            os.close(number)
+    os._exit(0)
+
+
+def become(asked: dict[str, Any], received: list[int]) -> None:
+    """In a new process: be as one that was started with what was asked."""
+    import torch  # which only the loader has imported
+
+    if asked["session"]:
+        os.setsid()
+    os.chdir(asked["cwd"])
+    waiting = [fcntl.fcntl(number, fcntl.F_DUPFD, ABOVE) for number in received]
+    os.closerange(0, ABOVE)
+    for number, ours in zip(asked["numbers"], waiting, strict=True):
+        os.dup2(ours, number)
+        os.close(ours)
+    os.environ.clear()
+    os.environ.update(asked["env"])
+    at_once = bool(os.environ.get("PYTHONUNBUFFERED"))
+    sys.stdin = open(0, closefd=False)  # noqa: SIM115 - it stays open, as those below
+    sys.stdout = open(1, "w", errors="surrogateescape", closefd=False)  # noqa: SIM115
+    sys.stderr = open(2, "w", errors="backslashreplace", closefd=False)  # noqa: SIM115
+    sys.stdout.reconfigure(write_through=at_once)  # type: ignore[attr-defined]
+    sys.stderr.reconfigure(line_buffering=True)  # type: ignore[attr-defined]
+    sys.argv = [asked["module"], *asked["words"]]
+    sys.path[0] = asked["cwd"]
+    tempfile.tempdir = None
+    torch.set_num_threads(int(os.environ.get(THREADS, len(os.sched_getaffinity(0)))))  # it was read as torch was loaded
+
+
+def run(module: str) -> None:
+    """``python -m module`` in this process, and its end without the seconds that taking down all modules costs."""
+    code: Any = 0
+    try:
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+    except SystemExit as ended:
+        code = ended.code
+    if not isinstance(code, int):
+        code = 0 if code is None else print(code, file=sys.stderr) or 1
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    os._exit(code)
+
+
+def main() -> None:
+    """Import what trainers import, then fork."""
+    with no_collections():
+        for name in LOADED:
+            importlib.import_module(name)
+    freeze()
+    sock = socket.socket(fileno=int(sys.argv[1]))
+    sock.sendall(READY)
+    asked, received = serve(sock)
+    become(asked, received)
+    run(asked["module"])
+
+
+if __name__ == "__main__":
+    main()
