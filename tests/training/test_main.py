@@ -167,6 +167,7 @@ async def _slow(socket: Any, frame: dict[str, Any], turn: int) -> str | None:
 IN_TRAINING = pytest.param("training", signal.SIGINT, marks=pytest.mark.slow)
 
 
+@pytest.mark.plain_start  # while it prepares it imports torch
 @pytest.mark.parametrize(("phase", "number"), [("preparing", signal.SIGTERM), IN_TRAINING])
 def test_a_signal_stops_an_sft_run_in_time(
     tmp_path: Path, starter_folder: Path, children: Any, phase: str, number: signal.Signals
