@@ -47,7 +47,7 @@ NAMES = (
     "waiting",
 )
 # Up to an hour and a half, or 12 GB of disk: only by name.
-LONG = ("chaos", "database", "demos", "depth", "indexes", "memory", "soak")
+LONG = ("chaos", "database", "demos", "depth", "indexes", "memory", "soak", "verl_learning")
 LIMIT_S, LONG_LIMIT_S = 1800, 4 * 3600
 
 
