@@ -99,6 +99,7 @@ SAME: dict[str, str] = {
     PROJECT + "rollouts/views/" + OWN_PK + "delete/": "DELETE /rollout-views/{view_id}",
     RUN + "delete/": "DELETE /runs/{run_id}",
     RUN + "queue/": "PATCH /runs/{run_id}/queue",
+    "usage/limit/": "POST /limits",
     "workers/drain/": "POST /workers/drain",
     **{RUN + f"{act}/": f"POST /runs/{{run_id}}/{act}" for act in ("launch", "stop", "pause", "resume")},
     PROJECT + "datasets/new/": f"POST {IN}datasets",
