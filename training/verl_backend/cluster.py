@@ -18,6 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -32,6 +33,9 @@ ANSWER_S, SUBMIT_S = 30.0, 300.0
 """How long an answer may take; submitting sends our code along."""
 T = TypeVar("T")
 ENDED = frozenset({"SUCCEEDED", "FAILED", "STOPPED"})
+UNKNOWN = "status code 404"
+"""In Ray's error for a job that it does not know."""
+FORGOTTEN = "The Ray cluster does not know this job any more: its head was restarted, or a person has deleted the job."
 OPEN = frozenset({"VERL_PLATFORM", "VERL_USE_EXTERNAL_MODULES", "VERL_USE_EXTERNAL_PLUGINS", "OMP_NUM_THREADS"})
 """The variables that verl has to know before our code runs: they go with the job, for all to see."""
 KEPT_HERE = frozenset({*PLACES, *DEVICES, *CERTIFICATES, *RAY, *OPEN, "PYTHONPATH", PARENT_VARIABLE, "RAY_TMPDIR"})
@@ -46,7 +50,7 @@ class Client(Protocol):
         ...
 
     def get_job_status(self, job_id: str) -> str:
-        """Its status. Raises ``RuntimeError`` where there is no such job, ``ConnectionError`` without an answer."""
+        """Its status. Raises ``RuntimeError`` with the code of a refusal, ``ConnectionError`` without an answer."""
         ...
 
     def stop_job(self, job_id: str) -> bool:
@@ -140,7 +144,8 @@ class ClusterJob:
             command = f"python -m training.verl_backend {self._folder.path} --driver"
             self._client.submit_job(entrypoint=command, submission_id=self.name, runtime_env=runtime)
             status = self._wait()
-            print(self._client.get_job_logs(self.name)[-LOG_BYTES:], flush=True)
+            with suppress(ConnectionError, RuntimeError):  # what it has printed decides nothing
+                print(self._client.get_job_logs(self.name)[-LOG_BYTES:], flush=True)
         finally:
             self._folder.forget_variables()
         return 0 if status == "SUCCEEDED" else 1
@@ -174,6 +179,9 @@ class ClusterJob:
                 if since is not None:
                     since, said_at = None, -SAID_EVERY_S
                     self._write(Held(step=0))
+                if status is None:
+                    self._write(LogLine(level="error", message=FORGOTTEN))
+                    return "FAILED"
                 if status in ENDED:
                     return status
             self._rest(POLL_S)
@@ -188,17 +196,24 @@ class ClusterJob:
         self._write(Held(step=0, error=error, next_try_s=POLL_S, patience_left_s=left_s))
 
 
-def _status(client: Client, name: str) -> str:
-    found: Any = client.get_job_status(name)
+def _status(client: Client, name: str) -> str | None:
+    """Its status; ``None`` for a job that the cluster does not know.
+
+    Raises ``ConnectionError`` for every other refusal: a head that is starting has errors of its own, and its jobs may
+    be at work.
+    """
+    try:
+        found: Any = client.get_job_status(name)
+    except RuntimeError as exc:
+        if UNKNOWN in str(exc):
+            return None
+        raise ConnectionError(str(exc)) from exc
     return str(getattr(found, "value", found))  # Ray's is an enumeration
 
 
 def _stop(client: Client, name: str) -> bool:
     """Stop a job; whether there was one that had not ended."""
-    try:
-        if _status(client, name) in ENDED:
-            return False
-    except RuntimeError:  # it is not known
+    if _status(client, name) in {None, *ENDED}:
         return False
     client.stop_job(name)
     return True

@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import requests
@@ -24,10 +25,12 @@ from tests.training.verl_backend.cpu_job import behave, cpu_job, run_by_verl
 from training.config import config_to_yaml
 from training.journal import Event, Held, LogLine
 from training.model_check import check_model_folder
-from training.verl_backend.cluster import PATIENCE_S, SAID_EVERY_S, ClusterJob, LimitedClient, name_of
+from training.verl_backend.cluster import FORGOTTEN, PATIENCE_S, SAID_EVERY_S, ClusterJob, LimitedClient, name_of
 from training.verl_backend.folder import JobFolder, Plan
 
 AWAY = ConnectionError("no route\nto host")
+UNKNOWN = RuntimeError("Request failed with status code 404: Job tiltyard-1 does not exist.")
+STARTING = RuntimeError("Request failed with status code 500: no agent.")
 
 
 class Fake:
@@ -47,7 +50,7 @@ class Fake:
 
     def get_job_status(self, job_id: str) -> str:
         if job_id not in self.known:
-            raise RuntimeError("there is no such job")
+            raise UNKNOWN
         if not self.submitted:
             return "RUNNING"
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
@@ -148,6 +151,32 @@ def test_a_cluster_that_does_not_answer_for_a_while_is_waited_for(tmp_path: Path
     assert PATIENCE_S - 2 <= held[0].patience_left_s < PATIENCE_S
 
 
+def test_a_head_that_was_restarted_has_lost_the_job_and_the_attempt_says_so(tmp_path: Path) -> None:
+    """While it starts it answers with errors of its own, which say nothing about the job."""
+    job, said = made(tmp_path, Fake("RUNNING", AWAY, STARTING, UNKNOWN))
+    assert job.run({}) == 1
+    assert [event.error is None for event in said if isinstance(event, Held)] == [False, True]
+    (line,) = [event for event in said if isinstance(event, LogLine)]
+    assert (line.level, line.message) == ("error", FORGOTTEN)
+
+
+def test_no_job_is_submitted_while_an_earlier_one_may_be_at_work(tmp_path: Path) -> None:
+    """A head that is starting refuses with another error than for a job that it does not know."""
+    client = Fake("SUCCEEDED")
+    client.get_job_status = Mock(side_effect=STARTING)  # type: ignore[method-assign]
+    job, _said = made(tmp_path, client, tmp_path / "1")
+    with pytest.raises(ConnectionError, match="status code 500"):
+        job.run({})
+    assert client.submitted == client.stopped == []
+
+
+@pytest.mark.parametrize("error", [AWAY, STARTING])
+def test_output_that_cannot_be_fetched_changes_nothing(tmp_path: Path, error: Exception) -> None:
+    client = Fake("SUCCEEDED")
+    client.get_job_logs = Mock(side_effect=error)  # type: ignore[method-assign]
+    assert made(tmp_path, client)[0].run({}) == 0
+
+
 def test_the_patience_with_a_cluster_ends(tmp_path: Path) -> None:
     job, said = made(tmp_path, Fake(AWAY))
     with pytest.raises(ConnectionError):
@@ -199,7 +228,7 @@ def test_other_errors_and_answers_pass(tmp_path: Path) -> None:
         True,
         "its output",
     )
-    with pytest.raises(RuntimeError, match="no such job"):
+    with pytest.raises(RuntimeError, match="does not exist"):
         limited.get_job_status("b")
 
 
