@@ -35,6 +35,8 @@ T = TypeVar("T")
 ENDED = frozenset({"SUCCEEDED", "FAILED", "STOPPED"})
 UNKNOWN = "status code 404"
 """In Ray's error for a job that it does not know."""
+AGAIN = "try again later"
+"""In Ray's error while its head has no node yet that takes jobs."""
 FORGOTTEN = "The Ray cluster does not know this job any more: its head was restarted, or a person has deleted the job."
 OPEN = frozenset({"VERL_PLATFORM", "VERL_USE_EXTERNAL_MODULES", "VERL_USE_EXTERNAL_PLUGINS", "OMP_NUM_THREADS"})
 """The variables that verl has to know before our code runs: they go with the job, for all to see."""
@@ -141,14 +143,29 @@ class ClusterJob:
                 "env_vars": {name: value for name, value in variables.items() if name in OPEN},
                 "py_modules": [str(ROOT / "training"), str(ROOT / "envs")],
             }
-            command = f"python -m training.verl_backend {self._folder.path} --driver"
-            self._client.submit_job(entrypoint=command, submission_id=self.name, runtime_env=runtime)
+            self._submit(runtime)
             status = self._wait()
             with suppress(ConnectionError, RuntimeError):  # what it has printed decides nothing
                 print(self._client.get_job_logs(self.name)[-LOG_BYTES:], flush=True)
         finally:
             self._folder.forget_variables()
         return 0 if status == "SUCCEEDED" else 1
+
+    def _submit(self, runtime: dict[str, Any]) -> None:
+        """Submit it. A head that has just started asks for a little time. Raises ``ConnectionError`` after a while."""
+        command = f"python -m training.verl_backend {self._folder.path} --driver"
+        until = self._clock() + SUBMIT_S
+        while True:
+            try:
+                self._client.submit_job(entrypoint=command, submission_id=self.name, runtime_env=runtime)
+            except RuntimeError as exc:
+                if AGAIN not in str(exc):
+                    raise
+                if self._clock() > until:
+                    raise ConnectionError(str(exc)) from exc
+                self._rest(POLL_S)
+            else:
+                return
 
     def stop(self) -> None:
         """Have it end now, and leave nothing that opens environments."""
@@ -221,6 +238,7 @@ def _stop(client: Client, name: str) -> bool:
 
 def submit(folder: JobFolder, address: str, watch: Callable[[Callable[[], None]], None]) -> int:
     """Run the job on the cluster at ``address``; the exit code. ``watch`` calls back when our parent is gone."""
+    from ray.exceptions import AuthenticationError
     from ray.job_submission import JobSubmissionClient
 
     journal = Journal(folder.own_journal)
@@ -229,7 +247,16 @@ def submit(folder: JobFolder, address: str, watch: Callable[[Callable[[], None]]
         watch(job.stop)
         return job.run(dict(os.environ))
     except ConnectionError as exc:
-        sys.stderr.write(f"The Ray cluster at {address} does not answer: {exc}\n")
-        return 1
+        return _failed(journal, f"The Ray cluster at {address} does not answer: {exc}")
+    except AuthenticationError as exc:
+        reason = str(exc).partition("\n")[0]
+        return _failed(journal, f"The Ray cluster at {address} refuses this worker, see RAY_AUTH_TOKEN: {reason}")
     finally:
         journal.close()
+
+
+def _failed(journal: Journal, why: str) -> int:
+    """Say why in the run's log and output; the exit code."""
+    journal.write(LogLine(level="error", message=why))
+    sys.stderr.write(f"{why}\n")
+    return 1

@@ -19,6 +19,8 @@ import pytest
 import requests
 from websockets.asyncio.server import ServerConnection
 
+from tests.chaos.services import signal_tree
+from tests.processes import wait_for_http
 from tests.training.helpers import events, job_config, of_type, scripted_server
 from tests.training.verl_backend.conftest import PYTHON, ROOT
 from tests.training.verl_backend.cpu_job import behave, cpu_job, run_by_verl
@@ -160,6 +162,30 @@ def test_a_head_that_was_restarted_has_lost_the_job_and_the_attempt_says_so(tmp_
     assert (line.level, line.message) == ("error", FORGOTTEN)
 
 
+def test_a_head_that_has_just_started_is_asked_to_take_the_job_again(tmp_path: Path) -> None:
+    again = RuntimeError(
+        "Request failed with status code 500: No available agent to submit job, please try again later."
+    )
+    client = Fake("SUCCEEDED")
+    submit, answers = client.submit_job, [again, again, None]
+    job, _said = made(tmp_path, client)
+
+    def asked(**given: Any) -> str:
+        answer = answers.pop(0)
+        if answer is not None:
+            raise answer
+        return submit(**given)
+
+    client.submit_job = asked  # type: ignore[method-assign]
+    assert job.run({}) == 0 and answers == []
+    client.submit_job = Mock(side_effect=again)  # type: ignore[method-assign]
+    with pytest.raises(ConnectionError, match="try again later"):
+        job.run({})
+    client.submit_job = Mock(side_effect=RuntimeError("Request failed with status code 400: no."))  # type: ignore[method-assign]
+    with pytest.raises(RuntimeError, match="status code 400"):
+        job.run({})
+
+
 def test_no_job_is_submitted_while_an_earlier_one_may_be_at_work(tmp_path: Path) -> None:
     """A head that is starting refuses with another error than for a job that it does not know."""
     client = Fake("SUCCEEDED")
@@ -249,10 +275,12 @@ def test_a_head_that_accepts_and_never_answers_ends_the_attempt(tmp_path: Path) 
         pytest.skip("There is no .venv-verl: run make setup-verl.")
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        command = [str(PYTHON), "-c", SILENT, address, str(tmp_path)]
+        command = [str(PYTHON), "-c", SILENT, address, str(tmp_path / "verl")]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert done.returncode == 1
-    assert f"The Ray cluster at {address} does not answer: no answer within 1 s" in done.stderr
+    why = f"The Ray cluster at {address} does not answer: no answer within 1 s"
+    (journal,) = tmp_path.glob("actors/*/journal.jsonl")
+    assert why in done.stderr and why in journal.read_text()
 
 
 # --- A real cluster of two nodes, each with one device ---
@@ -264,15 +292,73 @@ def free_port() -> int:
         return int(found.getsockname()[1])
 
 
+TOKEN = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "t" * 40, "RAY_USAGE_STATS_ENABLED": "0"}
+HEAD = """
+import sys
+from pathlib import Path
+from ray.job_submission import JobSubmissionClient
+from training.verl_backend.cluster import ClusterJob, LimitedClient
+from training.verl_backend.folder import JobFolder
+client = LimitedClient(lambda: JobSubmissionClient(sys.argv[1]))
+job = ClusterJob(JobFolder(Path(sys.argv[2])), client, lambda event: print(event.model_dump_json(), flush=True))
+submit = client.submit_job
+client.submit_job = lambda **given: submit(**given | {"entrypoint": "sleep 600"})
+job._submit({})
+print("submitted", flush=True)
+print(job._wait(), flush=True)
+"""
+
+
+@pytest.mark.verl
+@pytest.mark.slow
+@pytest.mark.timeout(280)
+def test_a_real_head_is_restarted(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """The attempt is held while the head is away, and ends by name once a new one does not know its job."""
+    if not PYTHON.exists():
+        pytest.skip("There is no .venv-verl: run make setup-verl.")
+    port, board, place = free_port(), free_port(), f"/tmp/tyh-{os.getpid()}"  # noqa: S108 - Ray's sockets allow no long path
+    where = [f"--port={port}", f"--dashboard-port={board}", "--dashboard-host=127.0.0.1", f"--temp-dir={place}"]
+    where += [f"--dashboard-agent-listen-port={free_port()}"]  # the usual one may be another cluster's
+    command = [str(PYTHON.with_name("ray")), "start", "--head", "--node-ip-address=127.0.0.1", *where]
+    command += ["--num-cpus=4", "--disable-usage-stats", "--block"]
+    env = TOKEN | {"HOME": os.environ["HOME"], "PATH": f"{PYTHON.parent}:{os.environ['PATH']}"}
+    address = f"http://127.0.0.1:{board}"
+
+    def started() -> subprocess.Popen[bytes]:
+        return subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, start_new_session=True)
+
+    head, waits = started(), None
+    try:
+        wait_for_http(f"{address}/api/version", head, tmp_path / "no-log", limit_s=60)
+        without = env | {"RAY_AUTH_TOKEN": "another"}
+        asks = [str(PYTHON), "-c", SILENT, address, str(tmp_path / "verl")]
+        refused = subprocess.run(asks, cwd=ROOT, env=without, capture_output=True, text=True)
+        assert refused.returncode == 1 and "refuses this worker, see RAY_AUTH_TOKEN" in refused.stderr
+        asks = [str(PYTHON), "-c", HEAD, address, str(tmp_path / "verl")]
+        waits = subprocess.Popen(asks, cwd=ROOT, env=env, stdout=subprocess.PIPE, text=True)
+        assert waits.stdout is not None and waits.stdout.readline() == "submitted\n"
+        signal_tree(head.pid, signal.SIGKILL)
+        head.wait(10)
+        assert json.loads(waits.stdout.readline())["error"]["code"] == "cluster_unreachable"
+        head = started()
+        rest = waits.stdout.read().splitlines()
+        assert waits.wait(10) == 0 and rest[-1] == "FAILED"
+        assert json.loads(rest[-2])["message"] == FORGOTTEN
+    finally:
+        for process in (head, waits):
+            if process is not None and process.poll() is None:
+                signal_tree(process.pid, signal.SIGKILL)
+                process.wait(10)
+
+
 @pytest.fixture
 def cluster(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """The address of a head and another node on this machine, which ask for a token."""
     if not PYTHON.exists():
         pytest.skip("There is no .venv-verl: run make setup-verl.")
     ray, place = PYTHON.with_name("ray"), f"/tmp/ty-{os.getpid()}"  # noqa: S108 - Ray's sockets allow no long path
-    token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "t" * 40, "RAY_USAGE_STATS_ENABLED": "0"}
     kept = {name: os.environ[name] for name in ("HOME", "LANG") if name in os.environ}
-    env = kept | token | {"PATH": f"{PYTHON.parent}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}
+    env = kept | TOKEN | {"PATH": f"{PYTHON.parent}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}
     port, board = free_port(), free_port()
     node = ["--num-cpus=16", "--num-gpus=1", "--disable-usage-stats", "--block"]
     head = [f"--port={port}", f"--dashboard-port={board}", "--dashboard-host=127.0.0.1", f"--temp-dir={place}"]
@@ -287,7 +373,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monkey
             nodes.append(started)
             time.sleep(8)
             assert started.poll() is None, "the node has ended"
-        for name, value in token.items():
+        for name, value in TOKEN.items():
             monkeypatch.setenv(name, value)
         monkeypatch.setenv("TILTYARD_RAY_ADDRESS", f"http://127.0.0.1:{board}")
         yield f"http://127.0.0.1:{board}"
