@@ -81,6 +81,7 @@ def test_what_cannot_be_rendered_is_one_sentence(
     assert view.found is None and says in view.problem
 
 
+@pytest.mark.plain_start  # a forked one may end within the limit
 def test_a_child_that_fails_or_hangs_is_one_sentence(
     project: Project, dataset: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
