@@ -15,6 +15,7 @@ from webapp.api.schemas import DrainIn, LimitIn
 from webapp.common.answers import Items
 from webapp.engine.draining import drain_change
 from webapp.people.teams.access import administrator, may_start_projects
+from webapp.people.teams.models import User
 from webapp.runs.records.limits import Limit, limit_change, limits_for
 from webapp.runs.records.usage import MOST_DAYS, USUAL, usage_answer, usage_of
 
@@ -38,18 +39,20 @@ def limits_list(request: HttpRequest) -> dict[str, Any]:
 def limits_set(request: HttpRequest, body: LimitIn) -> Limit:
     """Let the runs of a project have so many devices at once, or with null as many as there are (administrators; a
     token must be one of an owner that is limited to no project). Runs that have devices keep them."""
-    user = administrator(request)
-    if not may_start_projects(user):
-        raise PermissionDenied(_("This token may not do that."))
-    return limit_change(slug=body.project, devices=body.devices, user=user)
+    return limit_change(slug=body.project, devices=body.devices, user=_unlimited_administrator(request))
 
 
 @router.post("/workers/drain", response=people_answers.HostDrain)
 def workers_drain(request: HttpRequest, body: DrainIn) -> dict[str, Any]:
     """Have the workers of a host finish what they do and take nothing new, or with `on: false` work again
     (administrators; a token must be one of an owner that is limited to no project)."""
+    drain_change(host=body.host, user=_unlimited_administrator(request), on=body.on)
+    return {"host": body.host, "draining": body.on}
+
+
+def _unlimited_administrator(request: HttpRequest) -> User:
+    """The administrator who asks; not by a token with less than all of their rights."""
     user = administrator(request)
     if not may_start_projects(user):
         raise PermissionDenied(_("This token may not do that."))
-    drain_change(host=body.host, user=user, on=body.on)
-    return {"host": body.host, "draining": body.on}
+    return user
