@@ -364,7 +364,7 @@ def _rows(rows: QuerySet[Run]) -> list[InLine]:
 def at_limit(run: Run) -> bool:
     """Whether the project of a run that is claimed has as many devices as it may have. Locks the project, so that two
     workers do not claim its last device at once."""
-    project = Project.objects.select_for_update(no_key=True).get(pk=run.project_id)
+    project = Project.all_objects.select_for_update(no_key=True).get(pk=run.project_id)
     if project.device_limit is None:
         return False
     had = Run.objects.filter(project=project, state__in=LEASED, pool=TRAIN, imported=False)

@@ -101,6 +101,12 @@ def test_a_run_counts_with_all_of_its_devices(
     assert (claim(line(devices=2).pk) is not None) is taken
 
 
+def test_a_claim_that_meets_a_deletion_of_its_project_does_not_fail(line: Make, project: Project) -> None:
+    run = line()
+    Project.all_objects.filter(pk=project.pk).update(removed_at=timezone.now())
+    assert claim(run.pk) is not None
+
+
 def test_runs_that_ask_endpoints_have_no_limit(line: Make, project: Project) -> None:
     limit(project, 0)
     assert claim(line(pool=ENDPOINT).pk) is not None
