@@ -7,7 +7,7 @@ import os
 from contextlib import ExitStack
 from typing import Any
 
-from celery import Celery
+from celery import Celery, Task
 from celery.signals import before_task_publish, setup_logging, task_postrun, task_prerun
 
 from webapp.common.logs import about, log_about
@@ -16,7 +16,14 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "webapp.settings")
 # Django's checks of the code would import every page into every worker; a test makes them.
 os.environ.setdefault("CELERY_SKIP_CHECKS", "true")
 
-app = Celery("tiltyard")
+
+class SharedClockTask(Task):
+    """The base of all tasks: hosts may have wrong clocks."""
+
+    Request = "webapp.common.workers.requests:SharedClockRequest"
+
+
+app = Celery("tiltyard", task_cls=SharedClockTask)
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks()
 app.autodiscover_tasks(["webapp.rewards.lab"], related_name="sets")  # below an app

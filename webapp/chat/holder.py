@@ -42,6 +42,7 @@ from training.errors import Boundary, BudgetSpent, ErrorInfo, PolicyFault, Tilty
 from training.words import _, sentence
 from webapp.chat.conversation import Contestant, ask_of, endpoint_meant, open_of, pool_of
 from webapp.chat.models import Answer, AnswerState, Chat, Holder
+from webapp.common.clock import expiry
 from webapp.common.errors import DATABASE_AWAY
 from webapp.common.pools import ENDPOINT, TRAIN, device_env
 from webapp.common.text import clean_json
@@ -74,7 +75,7 @@ def holders(*pools: str) -> QuerySet[Holder]:
 def hint(pool: str) -> None:
     """Ask for a worker. A broker that is down costs only time."""
     try:
-        current_app.send_task(HINT, args=[pool], queue=pool, retry=False, expires=EXPIRES_S)
+        current_app.send_task(HINT, args=[pool], queue=pool, retry=False, expires=expiry(EXPIRES_S))
     except Exception as exc:  # the boundary to the broker: kombu, redis and socket errors alike
         logger.warning("broker away, chat waits", extra={"action": "chat", "error": repr(exc)[:200]})
 

@@ -37,6 +37,7 @@ from django.utils.translation import gettext_noop
 from training.errors import DataError, TiltyardError
 from training.plain import os_reason
 from training.words import sentence
+from webapp.common.clock import expiry
 from webapp.common.compiled import rows_of
 from webapp.common.errors import DATABASE_AWAY
 from webapp.common.pools import LONG, SHORT
@@ -159,7 +160,7 @@ def enqueue(item: Work) -> None:
 
 def _send(item: Work) -> bool:
     type(item)._default_manager.filter(pk=item.pk, token="").update(heard_at=Now())
-    options = {"queue": item.pool, "priority": item.PRIORITY, "expires": EXPIRES * item.AGAIN_AFTER_S}
+    options = {"queue": item.pool, "priority": item.PRIORITY, "expires": expiry(EXPIRES * item.AGAIN_AFTER_S)}
     options |= {"soft_time_limit": item.LIMIT_S, "time_limit": item.LIMIT_S + 30}
     try:
         current_app.send_task("work.do", args=[item._meta.label_lower, str(item.pk)], retry=False, **options)

@@ -17,6 +17,7 @@ from pydantic import ValidationError
 
 from training.errors import Boundary, BudgetSpent, ErrorInfo
 from training.evaluation import REPORT_NAME, Report
+from webapp.common.clock import ahead_s
 from webapp.common.pools import TRAIN
 from webapp.common.storage import attempt_dir
 from webapp.common.workers.beating import worker_here, worker_name
@@ -85,7 +86,8 @@ def claim(run_id: UUID) -> Lease | None:
             last_step_at=None,
             phase="preparing",
         )
-        Attempt.objects.create(run_id=run.pk, number=lease.attempt, owner=lease.owner, started_at=Now())
+        row = {"number": lease.attempt, "owner": lease.owner, "started_at": Now(), "clock_s": ahead_s()}
+        Attempt.objects.create(run_id=run.pk, **row)
         event_add(run.pk, "attempt", {"number": lease.attempt, "owner": lease.owner}, attempt=lease.attempt)
     return lease
 

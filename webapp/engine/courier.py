@@ -28,7 +28,7 @@ from uuid import UUID
 from django.conf import settings
 from django.db import connection
 from django.db.models import F, Q
-from django.utils import timezone
+from django.db.models.functions import Now
 
 from training.algorithms.checkpoints import MANIFEST
 from training.errors import FilesAway, FilesFull, FilesMissing, FilesRefused, FilesTorn, StorageFull
@@ -150,7 +150,7 @@ class Courier:
         """Have the site copy what was sent."""
         self._noted_at = time.monotonic()
         if objects.is_cache():
-            Attempt.objects.filter(run=self.run_id, number=self.number).update(shipped_at=timezone.now())
+            Attempt.objects.filter(run=self.run_id, number=self.number).update(shipped_at=Now())
 
     def _send_rest(self) -> None:
         whole = whole_folders(self.folder)

@@ -15,6 +15,7 @@ from django.db.models.functions import Now
 
 from training.errors import Boundary, ErrorInfo, TiltyardError
 from training.words import Sentence
+from webapp.common.clock import expiry
 from webapp.common.text import clean_json
 from webapp.common.workers.beating import living
 from webapp.common.workers.needs import Needs
@@ -57,7 +58,7 @@ def send_unsent() -> int:
 def _send_message(row: Outbox) -> bool:
     try:
         for queue in _queues_of(row.run):
-            options = {"queue": queue, "retry": False, "expires": MESSAGE_EXPIRES_S}
+            options = {"queue": queue, "retry": False, "expires": expiry(MESSAGE_EXPIRES_S)}
             current_app.send_task("runs.supervise", args=[str(row.run_id), row.run.pool], **options)
     except Exception as exc:  # the boundary to the broker: kombu, redis and socket errors alike
         logger.warning("broker away, nudge kept", extra={"action": "outbox", "run_id": row.run_id, "error": repr(exc)})

@@ -24,10 +24,10 @@ from uuid import UUID
 
 from django.db import DataError, IntegrityError, transaction
 from django.db.models.functions import Now
-from django.utils import timezone
 from pydantic import ValidationError
 
 from training.journal import JOURNAL_NAME, Event, parse_event
+from webapp.common import clock
 from webapp.common.storage import attempt_dir
 from webapp.common.text import clean_json
 from webapp.common.words import Outcome
@@ -159,7 +159,7 @@ class Projector:
             if len(lines) == 1:
                 row = self._attempt_row()
                 empty = Batch(self._run, self.number, functions={})
-                empty.warn(lines[0].number, f"the database refused it ({type(exc).__name__})", timezone.now())
+                empty.warn(lines[0].number, f"the database refused it ({type(exc).__name__})", clock.now())
                 self._write_batch(row, lines, empty)
                 return
             half = len(lines) // 2
@@ -173,11 +173,12 @@ class Projector:
         batch.attempt_changes["last_step"] = row.last_step
         events: list[tuple[int, Event | str]] = [(line.number, parse_line(line)) for line in lines]
         batch.preload([event for _, event in events if isinstance(event, Event)])
-        at = timezone.now()
+        at = clock.now()
         for number, event in events:
             if isinstance(event, str):
                 batch.warn(number, event, at)
                 continue
+            event.t -= row.clock_s
             try:
                 batch.add(event)
             except BadEvent as exc:
@@ -262,7 +263,7 @@ def close_rows(run_id: UUID, rows: list[Rollout], at: datetime | None = None) ->
     first = seq_take(run_id, len(rows))
     for number, row in enumerate(rows, start=first):
         row.status, row.error, row.seq = RolloutStatus.EXCLUDED, ATTEMPT_ENDED, number
-        row.outcome, row.judged_by, row.finished_at = Outcome.EXCLUDED, "", at or timezone.now()
+        row.outcome, row.judged_by, row.finished_at = Outcome.EXCLUDED, "", at or clock.now()
     changed = ["status", "outcome", "judged_by", "error", "seq", "finished_at"]
     Rollout.objects.bulk_update(rows, changed, batch_size=500)
     transaction.on_commit(lambda: nudge(run_id, first + len(rows) - 1))

@@ -277,6 +277,7 @@ class Attempt(models.Model):
     journal_line = models.BigIntegerField(default=0, help_text="lines before journal_offset")
     outcome = models.JSONField(null=True, help_text="the trainer's run_finished event, once projected")
     error = models.JSONField(null=True)
+    clock_s = models.FloatField(default=0, db_default=0, help_text="clock.ahead_s of its host: of its journal's times")
     shipped_at = models.DateTimeField(null=True, help_text="when a host with another data folder published last")
     copied_at = models.DateTimeField(null=True, help_text="the shipped_at up to which the site's folder has its files")
 

@@ -31,7 +31,7 @@ from webapp.chat.models import Answer, AnswerState
 from webapp.common.compiled import rows_of
 from webapp.common.errors import DATABASE_AWAY
 from webapp.common.pools import ENDPOINT, TRAIN
-from webapp.common.text import percent
+from webapp.common.text import duration, percent
 from webapp.common.work import Load, loads
 from webapp.common.workers.beating import living
 from webapp.common.workers.models import GONE_AFTER, Drain, Worker, host_of
@@ -189,6 +189,14 @@ PROBLEMS = {
         gettext_noop("It has another secret key than this site: it could read no keys and tokens."),
         gettext_noop("Give every process the same TILTYARD_SECRET_KEY; docs/operations.md says how to replace it."),
     ),
+    "older_version": ProblemWords(
+        gettext_noop("It runs an older version than the database was migrated to."),
+        gettext_noop("Update its host to the version of this site, and restart it."),
+    ),
+    "newer_version": ProblemWords(
+        gettext_noop("It runs a newer version than the database was migrated to."),
+        gettext_noop("Update the site's own host, which migrates the database when it starts."),
+    ),
     "files_away": ProblemWords(
         gettext_noop("The store of files does not answer."),
         gettext_noop("Start it, or check TILTYARD_FILES_ENDPOINT and the network."),
@@ -223,6 +231,7 @@ class WorkerLine(NamedTuple):
     age: timedelta
     problem: str
     hint: str
+    clock: str
     runs: list[RunAtWork]
     readings: list[str]
     host: str
@@ -254,7 +263,18 @@ def _worker_line(worker: Worker, runs: list[RunAtWork]) -> WorkerLine:
     problem, hint = (_(words.sentence), _(words.hint)) if words else (worker.problem, "")
     gone = age > GONE_AFTER
     readings = [] if gone else _readings(worker.devices or [])
-    return WorkerLine(worker, gone, age, problem, hint, runs, readings, host_of(worker.name))
+    clock = "" if gone else _clock(worker.clock_s or 0.0)
+    return WorkerLine(worker, gone, age, problem, hint, clock, runs, readings, host_of(worker.name))
+
+
+def _clock(ahead_s: float) -> str:
+    """What is wrong with the clock of a host, if anything."""
+    if not ahead_s:
+        return ""
+    values = {"t": duration(abs(ahead_s))}
+    if ahead_s > 0:
+        return _("Its clock is %(t)s ahead of the database's.") % values
+    return _("Its clock is %(t)s behind the database's.") % values
 
 
 def _readings(devices: list[dict[str, Any]]) -> list[str]:

@@ -23,14 +23,16 @@ from uuid import UUID
 
 from celery import current_app
 from celery.utils.nodenames import worker_direct
+from django.apps import apps
 from django.conf import settings
-from django.db import connection, transaction
+from django.db import ProgrammingError, connection, transaction
 from django.db.models import QuerySet
 from django.db.models.functions import Now
 
 from training.children import RAY_ADDRESS, bare_env, limited_child
 from training.plain import number_in
 from webapp.common import objects
+from webapp.common.clock import measure
 from webapp.common.errors import DATABASE_AWAY
 from webapp.common.pools import ENDPOINT, TRAIN
 from webapp.common.secrets.vault import key_problem
@@ -46,7 +48,9 @@ from webapp.common.workers.models import GONE_AFTER, DataFolder, Drain, Worker, 
 
 logger = logging.getLogger(__name__)
 IDENTITY_NAME = "identity"
-Problem = Literal["", "no_identity", "other_identity", "other_key"] | objects.Problem
+Problem = Literal["", "no_identity", "other_identity", "other_key", "older_version", "newer_version"] | objects.Problem
+SITE_PROBLEMS: tuple[Problem, ...] = ("other_identity", "other_key", "older_version", "newer_version")
+"""Those of a whole host, whatever its folder is."""
 
 
 def identity_file() -> Path:
@@ -62,11 +66,34 @@ def folder_identity() -> UUID | None:
         return None
 
 
+@lru_cache(maxsize=1)
+def _newest_migrations() -> dict[str, str]:
+    """The number of the newest migration that this code has of each of our apps."""
+    ours = [config for config in apps.get_app_configs() if config.name.startswith("webapp.")]
+    numbers = {config.label: [path.name[:4] for path in Path(config.path).glob("migrations/0*.py")] for config in ours}
+    return {label: max(found) for label, found in numbers.items() if found}
+
+
+def version_problem() -> Problem:
+    """Whether the database was migrated by a newer version than this code, or not yet by this one. Such a process
+    could read or write only parts of its rows. Numbers are compared: names changed in development."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT app, max(left(name, 4)) FROM django_migrations GROUP BY app")
+        applied = dict(cursor.fetchall())
+    known = _newest_migrations()
+    if any(applied.get(label, "") > newest for label, newest in known.items()):
+        return "older_version"
+    return "newer_version" if any(applied.get(label, "") < newest for label, newest in known.items()) else ""
+
+
 def folder_problem() -> Problem:
-    """Why this process must not take work; empty when it sees the right folder and has the site's secret key.
+    """Why this process must not take work; empty when it is of the database's version, sees the right folder and has
+    the site's secret key.
 
     An installation without an identity (its first start, or the first after an update) gets the one of this folder.
     """
+    if problem := version_problem():
+        return problem
     known = DataFolder.objects.filter(pk=1).values_list("identity", flat=True).first()
     if known is None:
         known = _read_or_make_identity()
@@ -81,7 +108,7 @@ def training_problem() -> Problem:
     carries no identity is a cache, and the store must be this site's. Asks the store: not in the main process of a
     worker (``objects``)."""
     problem = folder_problem()
-    if not objects.enabled() or problem in ("other_identity", "other_key"):
+    if not objects.enabled() or problem in SITE_PROBLEMS:
         return problem
     if problem and key_problem():
         return "other_key"
@@ -259,6 +286,7 @@ def beat(name: str, pid: int, queues: list[str], places: int = 1, devices: list[
         "places": places,
         **hardware(),
         "devices": devices,
+        "clock_s": measure(),
         "version": settings.PRODUCT_VERSION,
         "problem": _problem_to_show(queues),
         "beat_at": Now(),
@@ -302,6 +330,9 @@ class Beats(threading.Thread):
                 self._listen()
             except DATABASE_AWAY as exc:
                 logger.warning("worker could not beat", extra={"action": "beat", "error": repr(exc)[:200]})
+            except ProgrammingError as exc:  # a column or table that this version expects is not there yet
+                what = {"action": "beat", "problem": "newer_version", "error": repr(exc)[:200]}
+                logger.error("this version is newer than the database: migrate it", extra=what)
             finally:
                 connection.close()
             if self._done.wait(BEAT_S):

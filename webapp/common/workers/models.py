@@ -64,6 +64,7 @@ class Worker(models.Model):
     gpus = models.PositiveSmallIntegerField(default=0, db_default=0, help_text="how many GPUs it sees")
     cluster = models.BooleanField(default=False, db_default=False, help_text="whether it names a Ray cluster")
     devices = models.JSONField(null=True, help_text="workers.devices.Reading of each GPU; null where none is read")
+    clock_s = models.FloatField(null=True, help_text="clock.ahead_s of its host; null where it never reported it")
     version = models.CharField(max_length=40, blank=True)
     problem = models.CharField(max_length=20, blank=True, help_text="why it claims nothing: selectors.PROBLEMS")
     places = models.PositiveIntegerField(default=1, db_default=1, help_text="how much it does at a time")

@@ -270,8 +270,8 @@ COLLECTORS["pools"] = Collector(
 
 
 class At(NamedTuple):
-    """A worker: its queues and problem, the kind of its device, what its devices do, its places, and the age of its
-    last beat."""
+    """A worker: its queues and problem, the kind of its device, what its devices do, its places, its clock, and the
+    age of its last beat."""
 
     name: str
     queues: str
@@ -280,6 +280,7 @@ class At(NamedTuple):
     device: str
     devices: str | None
     places: int
+    clock_s: float | None
     age: timedelta
 
     @property
@@ -312,6 +313,7 @@ def _workers() -> Iterator[Sample]:
             yield Sample("tiltyard_workers", counted[queue, state], (queue, state))
     for worker, _queues in workers:
         yield from _known("tiltyard_worker_beat_age_seconds", seconds(worker.age), (worker.name,))
+        yield from _known("tiltyard_worker_clock_seconds", worker.clock_s, (worker.name,))
     training = [worker for worker, queues in workers if worker.state == "alive" and TRAIN in queues]
     yield from _devices(training)
     for worker in training:
@@ -351,6 +353,9 @@ COLLECTORS["workers"] = Collector(
             ("queue", "state"),
         ),
         "tiltyard_worker_beat_age_seconds": Figure("Time since a worker's last beat.", ("worker",)),
+        "tiltyard_worker_clock_seconds": Figure(
+            "By how many seconds the clock of its host is ahead of the database's; 0 below 5.", ("worker",)
+        ),
         "tiltyard_devices": Figure("Devices of living training workers, by kind: a GPU's name, or CPU.", ("device",)),
         "tiltyard_devices_used": Figure("Those that a run or a chat has.", ("device",)),
         "tiltyard_device_busy_ratio": Figure("Share of the time that a GPU computes, as NVML reports it.", OF_DEVICE),

@@ -1,0 +1,65 @@
+"""The database's clock, which all hosts of a site share. A host's own may be set wrongly, by hours.
+
+Times that decide anything are the database's (``Now()``). This module is for what a host has to write by its own
+clock: when a message expires, and the times in the journal of a trainer.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from datetime import UTC, datetime, timedelta
+
+from django.db import connection
+
+from webapp.common.errors import DATABASE_AWAY
+
+logger = logging.getLogger(__name__)
+APART_S = 5.0
+"""A smaller difference may be the time that the question took; hosts with NTP differ by less than 0.1 s."""
+MEASURED_FOR_S = 60.0
+_lock = threading.Lock()
+_found: tuple[float, float] | None = None
+"""By how many seconds this host's clock was ahead, and when that was measured, by the monotonic clock."""
+
+
+def measure() -> float:
+    """Ask the database for its time. Returns by how many seconds this host's clock is ahead of it: 0 where they differ
+    by less than ``APART_S``, negative where it is behind."""
+    global _found
+    before = time.time()
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT extract(epoch FROM clock_timestamp())")
+        (there,) = cursor.fetchone()
+    ahead = (before + time.time()) / 2 - float(there)
+    with _lock:
+        _found = (ahead if abs(ahead) >= APART_S else 0.0), time.monotonic()
+    return _found[0]
+
+
+def ahead_s() -> float:
+    """As ``measure``, but asks at most once a minute. While the database is away, what was measured last; 0 where it
+    never was."""
+    found = _found
+    if found is None or time.monotonic() - found[1] >= MEASURED_FOR_S:
+        try:
+            return measure()
+        except DATABASE_AWAY as exc:
+            logger.warning("clock not measured", extra={"action": "clock", "error": repr(exc)[:200]})
+    return last_ahead_s()
+
+
+def last_ahead_s() -> float:
+    """As ``measure`` found last in this process, without asking; 0 where it never did."""
+    return _found[0] if _found is not None else 0.0
+
+
+def now() -> datetime:
+    """The database's time as this host knows it, for what is written without a query of its own."""
+    return datetime.now(UTC) - timedelta(seconds=ahead_s())
+
+
+def expiry(after_s: float) -> datetime:
+    """The database's time in so many seconds, for the ``expires`` of a message."""
+    return now() + timedelta(seconds=after_s)
