@@ -16,12 +16,12 @@ BUCKET = "files"
 
 
 @contextmanager
-def s3_server() -> Iterator[str]:
-    """Its address, once it answers; it ends with the block."""
+def s3_server(host: str = "127.0.0.1") -> Iterator[str]:
+    """Its address, once it answers there; it ends with the block."""
     port = free_port()
-    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    command = [sys.executable, "-m", "moto.server", "-H", host, "-p", str(port)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    url = f"http://127.0.0.1:{port}"
+    url = f"http://{host}:{port}"
     try:
         deadline = time.monotonic() + 60
         while True:

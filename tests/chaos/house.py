@@ -103,7 +103,8 @@ class House:
         """Start a Celery worker for a queue, as ``start`` does."""
         name = name or queue
         quiet = ["--without-gossip", "--without-mingle", "--without-heartbeat", "-l", "INFO"]
-        known = ["-Q", "short,long" if queue == "short" else queue, "-c", "1", "-n", f"{name}@chaos"]
+        node = name if "@" in name else f"{name}@chaos"
+        known = ["-Q", "short,long" if queue == "short" else queue, "-c", "1", "-n", node]
         self.start(name, "celery", "-A", "webapp", "worker", *known, *quiet, *more, within=within, **over)
 
     def web(self) -> None:

@@ -7,6 +7,7 @@ update at hand of a stop takes before it). Like the real one it ends when its pa
 closes, answers SIGTERM with ``stopped``, and drops a torn last line.
 """
 
+import hashlib
 import json
 import os
 import signal
@@ -120,9 +121,12 @@ class Stub:
 
     def checkpoint(self, step, final=False):
         path = "model" if final else f"checkpoints/{step}"
-        folder = self.folder / path
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "step").write_text(str(step))
+        folder, staging = self.folder / path, self.folder / f"{path}.staging"
+        staging.mkdir(parents=True, exist_ok=True)
+        (staging / "step").write_text(str(step))
+        listed = [{"path": "step", "bytes": len(str(step)), "sha256": hashlib.sha256(str(step).encode()).hexdigest()}]
+        (staging / "manifest.json").write_text(json.dumps({"version": 1, "step": step, "files": listed}))
+        staging.rename(folder)
         self.write("checkpoint", step=step, path=path, bytes=1, final=final, seconds=self.save_s)
 
 

@@ -5,16 +5,14 @@ A cut drops packets and closes nothing, as a switch that fails does: neither sid
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
 import time
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import psutil
 import pytest
 
+from tests.chaos.hosts import SITE, Host, made_hosts
 from tests.chaos.house import House
 from tests.chaos.services import wait_until
 from tests.chaos.truth import assert_exact
@@ -23,61 +21,14 @@ from webapp.runs.models import Attempt, Run
 from webapp.runs.states import RunState
 
 pytestmark = [pytest.mark.chaos, pytest.mark.slow, pytest.mark.timeout(600)]
-SITE = "192.0.2.1"
 TTL_S = 20
-
-
-def ip(*words: str) -> None:
-    subprocess.run(["ip", *words], check=True, capture_output=True, text=True)
-
-
-class Host(NamedTuple):
-    """A namespace and the end of its link that is on the site's side."""
-
-    name: str
-    link: str
-
-    @property
-    def within(self) -> tuple[str, ...]:
-        """Runs a command there, with processes of its own: another host's are out of reach."""
-        return ("ip", "netns", "exec", self.name, "unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
-
-    def cut(self) -> None:
-        """Nothing passes any more."""
-        ip("link", "set", self.link, "down")
-
-    def join(self) -> None:
-        """Everything passes again."""
-        ip("link", "set", self.link, "up")
 
 
 @pytest.fixture(scope="module")
 def hosts() -> Iterator[list[Host]]:
-    """Two hosts, each with a link to the site's, which has its address wherever it is asked from."""
-    if os.geteuid() != 0 or shutil.which("ip") is None:
-        pytest.skip("Network namespaces need root, and the command ip.")
-    mark = f"t{os.getpid() % 100_000}"
-    made = [Host(f"{mark}h{number}", f"{mark}l{number}") for number in (0, 1)]
-    try:
-        ip("addr", "add", f"{SITE}/32", "dev", "lo")
-    except subprocess.CalledProcessError as exc:
-        pytest.skip(f"This machine's network cannot be changed: {exc.stderr.strip()}")
-    try:
-        for number, host in enumerate(made):
-            near, far = f"198.51.100.{4 * number + 1}", f"198.51.100.{4 * number + 2}"
-            ip("netns", "add", host.name)
-            ip("link", "add", host.link, "type", "veth", "peer", "name", "eth0", "netns", host.name)
-            ip("addr", "add", f"{near}/30", "dev", host.link)
-            ip("link", "set", host.link, "up")
-            ip("-n", host.name, "addr", "add", f"{far}/30", "dev", "eth0")
-            ip("-n", host.name, "link", "set", "eth0", "up")
-            ip("-n", host.name, "link", "set", "lo", "up")
-            ip("-n", host.name, "route", "add", "default", "via", near)
+    """Two of them."""
+    with made_hosts(2) as made:
         yield made
-    finally:
-        for host in made:
-            subprocess.run(["ip", "netns", "del", host.name], check=False, capture_output=True)
-        ip("addr", "del", f"{SITE}/32", "dev", "lo")
 
 
 @pytest.fixture(scope="module")

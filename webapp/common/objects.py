@@ -46,7 +46,8 @@ from training.plain import number_in
 from training.words import _, sentence
 
 logger = logging.getLogger(__name__)
-MANIFEST, PARTS, SITE = ".manifest.json", ".parts", "site.json"
+MANIFEST, PARTS, SITE, TRIAL = ".manifest.json", ".parts", "site.json", "trial"
+TRIAL_BYTES = bytes(1 << 20)
 KEPT = ".published"
 """Ending of the mark next to an object of a cache that the store has too; its time says when it was used last."""
 AT_ONCE = 16
@@ -127,8 +128,13 @@ def problem(identity: UUID | None, *, claim: bool) -> Problem:
     """Why this process cannot use the store for the site of this identity. ``claim``: write the identity where the
     store has none."""
     found = _problem_of(str(identity), claim)
-    _seen[0] = PROBLEMS.index(found)
+    note_problem(found)
     return found
+
+
+def note_problem(found: Problem) -> None:
+    """Have the worker's main process show this."""
+    _seen[0] = PROBLEMS.index(found)
 
 
 def problem_seen() -> Problem:
@@ -152,6 +158,16 @@ def _problem_of(identity: str, claim: bool) -> Problem:
         return "files_away"
     except (ValueError, AttributeError):
         return "other_site"
+
+
+def takes_files() -> bool:
+    """Whether the store takes a file of one part and gives it back: it answers, lets us, and has some room."""
+    try:
+        with _named_errors("trying whether it takes files"):
+            obstore.put(_ours(quick=True), TRIAL, TRIAL_BYTES)
+            return bytes(obstore.get(_ours(quick=True), TRIAL).bytes()) == TRIAL_BYTES
+    except (FileNotFoundError, FilesAway, FilesFull, FilesRefused):
+        return False
 
 
 # --- Publish ----------------------------------------------------------------------------------------------------------

@@ -103,6 +103,10 @@ def report_strings() -> dict[str, str]:
         ),
         "report.comma": _(", "),
         "report.ended": _("Attempt {attempt} ended: {why}"),
+        "report.files": _(
+            "{why} Training continues; what worker {worker} writes is kept on its host, and shown here once the store"
+            " takes it."
+        ),
         "report.resumed": _("Attempt {attempt} continued from {source} at step {step}."),
         "report.began": _("Attempt {attempt} began at step 0: there was no intact checkpoint."),
         "report.lost": _("Steps trained again: {n}."),

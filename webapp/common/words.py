@@ -154,11 +154,11 @@ CODES: dict[str, Words] = {
     ),
     "files_refused": Words(
         gettext_noop("The store of files refuses our access."),
-        gettext_noop("Ask the operator to correct the access to TILTYARD_FILES, then resume."),
+        gettext_noop("Ask the operator to correct the access to TILTYARD_FILES; the run then continues by itself."),
     ),
     "files_full": Words(
         gettext_noop("The store of files is full."),
-        gettext_noop("Ask the operator for more room in TILTYARD_FILES, then resume."),
+        gettext_noop("Ask the operator for more room in TILTYARD_FILES; the run then continues by itself."),
     ),
     "files_missing": Words(
         gettext_noop("A file that the run needs is not in the store of files."),
@@ -347,6 +347,7 @@ ROOM = _("the disk has room again: {free} free")
 WRITABLE = _("the disk can be written again")
 ANSWERS_AGAIN = _("its environment answers again")
 BUDGET_AGAIN = _("its endpoint can be called again")
+TAKES_FILES = _("the store of files takes files again")
 TRIED_AGAIN = _("tried again, in case the cause of the pause is over")
 BY_SOMEBODY = {
     "launched": _("launched by {name}"),
@@ -360,7 +361,7 @@ BY_ITSELF = {
     "paused": _("paused"),
     "resumed": _("resumed"),
 }
-RECOVERED = (ROOM, WRITABLE, ANSWERS_AGAIN, BUDGET_AGAIN, TRIED_AGAIN)
+RECOVERED = (ROOM, WRITABLE, ANSWERS_AGAIN, BUDGET_AGAIN, TAKES_FILES, TRIED_AGAIN)
 """Reasons of runs that resume by themselves."""
 STATE_REASONS = (CREATED, PAUSED_BY_DOCTOR, *RECOVERED, *BY_SOMEBODY.values(), *BY_ITSELF.values())
 

@@ -220,8 +220,9 @@ def _read_evaluation_report(run: Run, attempt: int) -> dict[str, Any] | None:
 
 
 def _health_with_end(run: Run, attempt: Attempt, why: ErrorInfo | None) -> dict[str, Any]:
-    """The run's reports, with why the attempt ended: the page shows it while the next one begins and trains."""
-    kept = {name: value for name, value in run.health.items() if name != "ended"}
+    """The run's reports, with why the attempt ended: the page shows it while the next one begins and trains. Whether
+    its files were sent no longer matters."""
+    kept = {name: value for name, value in run.health.items() if name not in {"ended", "files"}}
     if why is None:
         return kept
     return kept | {"ended": {"attempt": attempt.number, "code": why.code, "message": why.message}}

@@ -31,8 +31,9 @@ from django.db.models import F, Q
 from django.db.models.functions import Now
 
 from training.algorithms.checkpoints import MANIFEST
-from training.errors import FilesAway, FilesFull, FilesMissing, FilesRefused, FilesTorn, StorageFull
+from training.errors import FilesAway, FilesFull, FilesMissing, FilesRefused, FilesTorn, StorageFull, TiltyardError
 from training.journal import JOURNAL_NAME
+from training.words import _, sentence
 from webapp.common import objects
 from webapp.common.errors import DATABASE_AWAY
 from webapp.common.storage import attempt_dir
@@ -46,7 +47,9 @@ logger = logging.getLogger(__name__)
 STORE_FAULTS = (FilesAway, FilesRefused, FilesFull)
 EVERY_S, AGAIN_MAX_S = 1.0, 60.0
 NOTED_EVERY_S = 5.0  # that there is something to copy home
+LATE_S = 20.0  # without the newest lines, until it is reported: two tries of a store that was restarted pass unnoticed
 FINISH_S = 600.0  # for sending the rest, while the store is away
+NO_ANSWER = _("The store of files has not taken this run's journal for {n} s.")
 REST = ".files"
 """Ending of the key under which the small files of an ended attempt are published together."""
 
@@ -58,11 +61,13 @@ def whole_folders(folder: Path) -> list[Path]:
 
 
 class Repeating(threading.Thread):
-    """Does something every ``EVERY_S``, further apart while the store is away, until ``done`` is set."""
+    """Does something every ``EVERY_S``, further apart while the store is away, until ``done`` is set. ``fault`` is what
+    kept it from that last."""
 
     def __init__(self, name: str, action: Callable[[], None]) -> None:
         super().__init__(name=name, daemon=True)
         self.action, self.done = action, threading.Event()
+        self.fault: TiltyardError | None = None
 
     def run(self) -> None:
         """Again and again."""
@@ -70,9 +75,10 @@ class Repeating(threading.Thread):
         while not self.done.wait(pause):
             try:
                 self.action()
-                pause = EVERY_S
+                pause, self.fault = EVERY_S, None
             except (*STORE_FAULTS, OSError) as exc:
                 pause = min(pause * 2, AGAIN_MAX_S)
+                self.fault = exc if isinstance(exc, TiltyardError) else None
                 logger.warning("files not sent yet", extra={"action": "courier", "error": str(exc)[:200]})
             except DATABASE_AWAY:
                 connection.close()
@@ -82,11 +88,14 @@ class Repeating(threading.Thread):
 class Courier:
     """Sends what one attempt writes; the journal waits for no large checkpoint. ``finish`` or ``end`` ends it."""
 
-    def __init__(self, run_id: UUID, attempt: int) -> None:
-        self.run_id, self.number, self.folder = run_id, attempt, attempt_dir(run_id, attempt)
+    def __init__(self, run_id: UUID, attempt: int, report: Callable[[TiltyardError | None], None]) -> None:
+        """``report`` is called with what keeps the store from having the journal, and with ``None`` once it has it."""
+        self.run_id, self.number, self.folder, self.report = run_id, attempt, attempt_dir(run_id, attempt), report
         self.shipped = 0
         """Up to which byte of the journal."""
         self._noted_at = 0.0
+        self._whole_at = time.monotonic()
+        self._late = False
         self._sent: set[Path] = set()
         actions = {"journal": self._send_journal, "folders": self._send_folders}
         self.threads = [Repeating(f"courier-{name}", action) for name, action in actions.items()]
@@ -95,6 +104,18 @@ class Courier:
         """Begin to send."""
         for thread in self.threads:
             thread.start()
+
+    def look(self) -> None:
+        """Report, once, that the store has lacked a part of the journal for ``LATE_S``, and that it has all of it.
+
+        By this a store that does not answer at all is noticed long before its request fails.
+        """
+        behind_s = time.monotonic() - self._whole_at
+        if (behind_s >= LATE_S) == self._late:
+            return
+        found = (thread.fault for thread in self.threads if thread.fault is not None)
+        self.report(None if self._late else next(found, FilesAway(sentence(NO_ANSWER, n=round(behind_s)))))
+        self._late = not self._late
 
     def end(self) -> None:
         """Send nothing more: the attempt is another worker's, or over."""
@@ -120,6 +141,7 @@ class Courier:
             except STORE_FAULTS:
                 if time.monotonic() + pause >= until:
                     raise
+            self.look()
             time.sleep(pause)
             pause = min(pause * 2, AGAIN_MAX_S)
 
@@ -127,6 +149,7 @@ class Courier:
         journal, before = self.folder / JOURNAL_NAME, self.shipped
         while journal.is_file() and (size := objects.ship(journal, self.shipped)) != self.shipped:
             self.shipped = size
+        self._whole_at = time.monotonic()
         if self.shipped != before and time.monotonic() - self._noted_at > NOTED_EVERY_S:
             self._note()
 

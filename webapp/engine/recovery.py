@@ -32,7 +32,7 @@ from training.machine import write_refusal
 from training.words import Sentence, sentence
 from webapp.common import objects
 from webapp.common.storage import attempt_dir, run_dir
-from webapp.common.words import ANSWERS_AGAIN, BUDGET_AGAIN, RECOVERED, ROOM, TRIED_AGAIN, WRITABLE
+from webapp.common.words import ANSWERS_AGAIN, BUDGET_AGAIN, RECOVERED, ROOM, TAKES_FILES, TRIED_AGAIN, WRITABLE
 from webapp.common.workers.beating import folder_problem
 from webapp.endpoints.spending import BY_DAY, day_over
 from webapp.engine import history
@@ -99,6 +99,10 @@ def _may_spend(paused: Paused) -> Sentence | None:
     return None if day_over(paused.run.project_id, name) is not None else sentence(BUDGET_AGAIN)
 
 
+def _store_takes_files(paused: Paused) -> Sentence | None:
+    return sentence(TAKES_FILES) if objects.enabled() and objects.takes_files() else None
+
+
 def _trying_is_all(paused: Paused) -> Sentence | None:
     return sentence(TRIED_AGAIN)
 
@@ -107,6 +111,8 @@ CAUSES = {
     "storage_full": Cause(_has_room),
     "storage_failed": Cause(_can_be_written),
     "files_away": Cause(_trying_is_all, first_s=120, most=12),
+    "files_full": Cause(_store_takes_files, first_s=120, most=12),
+    "files_refused": Cause(_store_takes_files, first_s=120, most=12),
     "budget_spent": Cause(_may_spend),
     "environment_unreachable": Cause(_environments_answer, most=12),
     "environment_timeout": Cause(_environments_answer, most=12),

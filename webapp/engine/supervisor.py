@@ -28,7 +28,7 @@ from typing import TypeVar
 from uuid import UUID
 
 from django.conf import settings
-from django.db import connection
+from django.db import connection, transaction
 
 from training.config import JobConfig, ReportConfig, config_to_yaml
 from training.errors import Boundary, BudgetSpent, ErrorInfo, FilesAway, FilesRefused, TiltyardError
@@ -270,7 +270,7 @@ class Supervisor:
             message = f"The trainer did not start: {exc}"
             return ErrorInfo(code="trainer_died", boundary=Boundary.TRAINER, message=message)
         if objects.enabled():
-            self.courier = courier = Courier(self.lease.run_id, self.lease.attempt)
+            self.courier = courier = Courier(self.lease.run_id, self.lease.attempt, self._report_files)
             courier.start()
             if objects.is_cache():
                 self.projector.shipped = lambda: courier.shipped
@@ -278,6 +278,8 @@ class Supervisor:
         try:
             if self.courier is not None:
                 self.courier.finish()
+        except LeaseLost:
+            raise
         except TiltyardError as exc:
             return self._end_refused(exc)
         self._retry_outages(self.projector.drain)
@@ -361,6 +363,8 @@ class Supervisor:
         self._looked_at = time.monotonic()
         output_trim(self.folder / OUTPUT_NAME)
         self._pin_here()
+        if self.courier is not None:
+            self.courier.look()
         if _closing[0]:
             self._ask_to_stop(trainer)
             return
@@ -379,6 +383,30 @@ class Supervisor:
         if run is not None and objects.is_cache() and time.monotonic() - self._pinned_at > PIN_EVERY_S:
             self._pinned_at = time.monotonic()
             self._retry_outages(lambda: pin_used(run))
+
+    def _report_files(self, fault: TiltyardError | None) -> None:
+        """Show on the run's page, and on that of the workers, that the store does not take what the run writes. The
+        site's own host has it anyway."""
+        if not objects.is_cache():
+            return
+        objects.note_problem(
+            "" if fault is None else "files_refused" if isinstance(fault, FilesRefused) else "files_away"
+        )
+        self._retry_outages(lambda: self._write_files_report(fault))
+
+    def _write_files_report(self, fault: TiltyardError | None) -> None:
+        with transaction.atomic():
+            if fault is not None:
+                self._add_event("warning", fault.info.model_dump(mode="json"))
+            else:
+                self._add_event("log", {"level": "info", "message": "the store of files has the journal again"})
+            run = Run.objects.select_for_update(no_key=True).get(pk=self.lease.run_id)
+            run.health.pop("files", None)
+            if fault is not None:
+                run.health["files"] = fault.info.model_dump(mode="json") | {"worker": run.lease_worker}
+            Run.objects.filter(pk=run.pk).update(health=run.health)
+        if self.projector.run is not None:  # it writes all reports together
+            self.projector.run.health = run.health
 
     def _ask_to_stop(self, trainer: Trainer) -> None:
         """SIGTERM, and later SIGKILL; called again and again. It asks no database, which may be away."""

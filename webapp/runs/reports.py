@@ -68,6 +68,10 @@ def report_lines(health: Mapping[str, Any], error: object = None) -> list[tuple[
     if (found := health.get("ended")) and not error:
         known = failure(found)
         lines.append(("ended", report_text("report.ended", attempt=found["attempt"], why=known.title if known else "")))
+    if (found := health.get("files")) and not error:
+        known = failure(found)
+        values = {"why": known.title if known else "", "worker": found["worker"]}
+        lines.append(("files", report_text("report.files", **values)))
     if found := health.get("resumed"):
         lines.append(("resumed", resume_text(found)))
     if found := health.get("skipped"):

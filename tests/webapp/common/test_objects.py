@@ -321,6 +321,11 @@ def test_what_is_used_again_is_as_young_as_what_is_new(host: Callable[[str], Pat
     assert mark.stat().st_mtime > 1_000_000_000
 
 
+def test_a_store_that_works_takes_files(store: str, host: Callable[[str], Path]) -> None:
+    host("one")
+    assert objects.takes_files() and objects.takes_files()
+
+
 # --- Failures ---------------------------------------------------------------------------------------------------------
 def test_a_store_that_is_away_is_named(settings: Any, host: Callable[[str], Path], monkeypatch: Any) -> None:
     monkeypatch.setattr(objects, "RETRY_S", 1)
@@ -333,6 +338,7 @@ def test_a_store_that_is_away_is_named(settings: Any, host: Callable[[str], Path
         with pytest.raises(FilesAway, match="does not answer"):
             objects.publish(path)
         assert objects.problem(SITE, claim=True) == "files_away"
+        assert not objects.takes_files()
 
 
 @pytest.mark.parametrize(
@@ -366,6 +372,7 @@ def test_an_answer_that_refuses_is_named(
         with pytest.raises(error):
             objects.publish(path)
         assert objects.problem(SITE, claim=True) == problem
+        assert not objects.takes_files()
         stop.set()
 
 

@@ -17,7 +17,7 @@ from django.utils import timezone
 from tests.chaos.services import wait_until
 from training.algorithms.checkpoints import write_whole
 from training.config import JobConfig
-from training.errors import ConfigError, FilesAway, FilesMissing
+from training.errors import ConfigError, FilesAway, FilesFull, FilesMissing, FilesRefused, TiltyardError
 from webapp.common import objects
 from webapp.common.storage import attempt_dir, dataset_dir, run_dir
 from webapp.common.workers.beating import folder_problem, training_problem
@@ -30,7 +30,7 @@ from webapp.engine.projection import Projector
 from webapp.engine.resolve import model_meant, resolve
 from webapp.engine.supervisor import Supervisor
 from webapp.ops.management.commands.prepare_site import site_prepare
-from webapp.runs.models import Attempt, Run
+from webapp.runs.models import Attempt, Run, RunEvent
 from webapp.runs.registry.models import Checkpoint
 from webapp.runs.states import RunState
 
@@ -80,6 +80,11 @@ def write(run: Run, attempt: int, name: str, text: str) -> Path:
     return path
 
 
+def unreported(fault: TiltyardError | None) -> None:
+    """For couriers whose store works."""
+    assert fault is None
+
+
 def send(sender: Courier) -> None:
     """One pass."""
     sender._send_journal()
@@ -88,7 +93,7 @@ def send(sender: Courier) -> None:
 
 def test_what_an_attempt_writes_reaches_the_next_host_and_the_site(hosts: Any, run: Run) -> None:
     hosts("one")
-    sender = Courier(run.pk, 1)
+    sender = Courier(run.pk, 1, unreported)
     write(run, 1, "journal.jsonl", "1\n")
     first = save(run, 1, 2)
     send(sender)
@@ -125,7 +130,7 @@ def test_what_an_attempt_writes_reaches_the_next_host_and_the_site(hosts: Any, r
 
 def test_copies_of_removed_checkpoints_go_from_the_site(hosts: Any, run: Run) -> None:
     hosts("one")
-    sender, folder = Courier(run.pk, 1), save(run, 1, 2)
+    sender, folder = Courier(run.pk, 1, unreported), save(run, 1, 2)
     send(sender)
     hosts("site")
     copy = Checkpoint.objects.get(run=run).folder
@@ -140,7 +145,7 @@ def test_copies_of_removed_checkpoints_go_from_the_site(hosts: Any, run: Run) ->
 
 
 def test_the_site_s_own_attempts_are_not_copied(hosts: Any, run: Run) -> None:
-    sender = Courier(run.pk, 1)
+    sender = Courier(run.pk, 1, unreported)
     save(run, 1, 2)
     sender.finish()
     assert Attempt.objects.get(run=run).shipped_at is None and courier.copy_home() == 0
@@ -168,7 +173,7 @@ def test_the_site_s_clock_takes_the_store_where_no_worker_of_the_site_does(hosts
 def test_nothing_is_copied_home_from_the_store_of_another_site(hosts: Any, run: Run, tmp_path: Path) -> None:
     hosts("one")
     save(run, 1, 4)
-    send(Courier(run.pk, 1))
+    send(Courier(run.pk, 1, unreported))
     hosts("site")
     (tmp_path / "store" / objects.SITE).write_text('{"site": "another"}')
     assert courier.copy_home() == 0
@@ -178,7 +183,7 @@ def test_nothing_is_copied_home_from_the_store_of_another_site(hosts: Any, run: 
 
 def test_a_damaged_or_missing_checkpoint_is_passed_over(hosts: Any, run: Run) -> None:
     hosts("one")
-    sender = Courier(run.pk, 1)
+    sender = Courier(run.pk, 1, unreported)
     save(run, 1, 2)
     damaged = save(run, 1, 4)
     send(sender)
@@ -193,19 +198,21 @@ def test_a_store_that_stays_away_is_named(hosts: Any, run: Run, monkeypatch: pyt
     hosts("one")
     save(run, 1, 2)
     waits: list[float] = []
+    reports: list[TiltyardError | None] = []
 
     def away(*_args: Any, **_options: Any) -> Any:
         raise FilesAway("away")
 
-    clock = iter(range(0, 10_000, 100))
+    clock = iter(range(0, 10_000, 30))
     monkeypatch.setattr(courier.time, "monotonic", lambda: float(next(clock)))
     monkeypatch.setattr(courier.time, "sleep", waits.append)
     with monkeypatch.context() as patch:
         patch.setattr(objects, "publish", away)
         with pytest.raises(FilesAway):
-            Courier(run.pk, 1).finish()
+            Courier(run.pk, 1, reports.append).finish()
+    assert len(reports) == 1 and str(reports[0]).startswith("The store of files has not taken this run's journal for ")
     assert waits[:3] == [1.0, 2.0, 4.0] and len(waits) < 10
-    Courier(run.pk, 1).finish()
+    Courier(run.pk, 1, unreported).finish()
 
 
 def test_one_damaged_attempt_stops_no_other(hosts: Any, run: Run, make_run: Any) -> None:
@@ -214,7 +221,7 @@ def test_one_damaged_attempt_stops_no_other(hosts: Any, run: Run, make_run: Any)
     Attempt.objects.get_or_create(run=other, number=1, defaults={"owner": "w", "started_at": timezone.now()})
     for each in (run, other):
         save(each, 1, 2)
-        send(Courier(each.pk, 1))
+        send(Courier(each.pk, 1, unreported))
     first = Checkpoint.objects.get(run=run).folder
     objects.obstore.put(objects._ours(), f"{objects.key_of(first)}/w.safetensors", b"other")
     hosts("site")
@@ -227,7 +234,7 @@ def test_a_courier_ends_with_its_attempt(hosts: Any, run: Run, monkeypatch: pyte
     """Else one whose lease went to another worker would send its journal without end."""
 
     def lost(supervisor: Supervisor) -> None:
-        supervisor.courier = Courier(run.pk, 1)
+        supervisor.courier = Courier(run.pk, 1, unreported)
         supervisor.courier.start()
         raise LeaseLost("another worker has it")
 
@@ -244,7 +251,7 @@ def test_a_courier_ends_with_its_attempt(hosts: Any, run: Run, monkeypatch: pyte
 def test_the_database_gets_only_lines_that_were_shipped(hosts: Any, run: Run) -> None:
     """Else the site would know of rollouts that no journal has, once the host is lost."""
     hosts("one")
-    sender = Courier(run.pk, 1)
+    sender = Courier(run.pk, 1, unreported)
     projector = Projector(Lease(run.pk, 1, "w"))
     projector.shipped = lambda: sender.shipped
     line = json.dumps({"type": "log", "t": 1.0, "level": "info", "message": "first"}) + "\n"
@@ -272,7 +279,7 @@ def test_a_journal_does_not_wait_for_a_checkpoint(hosts: Any, run: Run, monkeypa
 
     monkeypatch.setattr(courier, "EVERY_S", 0.01)
     monkeypatch.setattr(objects, "publish", slow)
-    sender = Courier(run.pk, 1)
+    sender = Courier(run.pk, 1, unreported)
     save(run, 1, 2)
     sender.start()
     assert began.wait(30)
@@ -290,7 +297,7 @@ def test_a_run_whose_model_was_lost_with_its_host_trains_again(sent: bool, state
     hosts("one")
     save(run, 1, 8, final=True)
     if sent:
-        send(Courier(run.pk, 1))
+        send(Courier(run.pk, 1, unreported))
     Attempt.objects.filter(run=run).update(outcome={"type": "run_finished", "status": "succeeded", "step": 8})
     hosts("site")
     assert attempt_end(Lease(run.pk, 1, "w")).state == state
@@ -300,7 +307,7 @@ def test_a_model_that_cannot_be_asked_for_counts_as_lost(hosts: Any, run: Run, m
     """A run without its model would be wrong; training again costs only time."""
     hosts("one")
     save(run, 1, 8, final=True)
-    Courier(run.pk, 1).finish()
+    Courier(run.pk, 1, unreported).finish()
     hosts("site")
     assert not courier.model_lost(run.pk)
 
@@ -354,7 +361,7 @@ def test_a_finished_model_is_fetched_and_a_lost_one_named(hosts: Any, project: A
     config = JobConfig.model_validate({"kind": "sample", "model": {"source": f"run:{run.name}"}, "data": {"train": ""}})
     hosts("one")
     save(run, 1, 8, final=True)
-    Courier(run.pk, 1).finish()
+    Courier(run.pk, 1, unreported).finish()
     hosts("site")  # before its copy has come, the site fetches the model itself
     assert Path(model_meant(project, config.model.source)[0]).is_dir()
     shutil.rmtree(run_dir(run.pk))
@@ -375,3 +382,109 @@ def test_a_cache_forgets_what_was_deleted(hosts: Any, run: Run, make_dataset: An
     courier.sweep()
     assert run_dir(run.pk).is_dir() and dataset_dir(dataset.pk).is_dir()
     assert not run_dir(gone).exists() and not dataset_dir(gone).exists()
+
+
+# --- A store that does not take what a run writes -------------------------------------------------------------------
+def test_a_store_that_lacks_the_journal_for_long_is_reported_once_and_its_end_too(
+    hosts: Any, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hosts("one")
+    now, reports = [1000.0], list[TiltyardError | None]()
+    monkeypatch.setattr(courier.time, "monotonic", lambda: now[0])
+    sender = Courier(run.pk, 1, reports.append)
+    now[0] = 1000 + courier.LATE_S - 0.1
+    sender.look()
+    assert reports == []
+    now[0] = 1000 + courier.LATE_S
+    sender.look()
+    now[0] += 60
+    sender.look()
+    assert [type(fault) for fault in reports] == [FilesAway] and "for 20 s" in str(reports[0])
+    sender._send_journal()
+    sender.look()
+    sender.look()
+    assert reports[1:] == [None]
+    now[0] += courier.LATE_S
+    sender.threads[1].fault = FilesFull("no room")
+    sender.look()
+    assert reports[2:] == [sender.threads[1].fault], "what the store answered is better than that it did not"
+
+
+def test_a_thread_that_sends_again_has_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(courier, "EVERY_S", 0.01)
+    tries: list[TiltyardError | None] = []
+
+    def act() -> None:
+        tries.append(thread.fault)
+        if len(tries) == 1:
+            raise FilesRefused("no")
+        if len(tries) == 2:
+            raise OSError("the journal was locked")
+        if len(tries) == 4:
+            thread.done.set()
+
+    thread = courier.Repeating("test", act)
+    thread.run()
+    assert [type(fault) for fault in tries] == [type(None), FilesRefused, type(None), type(None)]
+    assert thread.fault is None
+
+
+@pytest.mark.parametrize(
+    ("error", "seen"), [(FilesAway, "files_away"), (FilesFull, "files_away"), (FilesRefused, "files_refused")]
+)
+def test_the_page_of_the_run_says_that_its_files_are_kept(
+    hosts: Any, run: Run, alice: Any, client_for: Any, error: Any, seen: str
+) -> None:
+    hosts("one")
+    run_change(run, lease_worker="train@gpu-1", health={"save_seconds": 2.0})
+    supervisor = Supervisor(Lease(run.pk, 1, "w"))
+    supervisor._report_files(error("said so"))
+    run.refresh_from_db()
+    assert run.health["save_seconds"] == 2.0 and run.health["files"]["code"] == error("").info.code
+    warning = RunEvent.objects.filter(run=run, kind="warning").get()
+    assert (warning.attempt, warning.payload["message"]) == (1, "said so")
+    assert objects.problem_seen() == seen
+    page = client_for(alice).get(f"/p/{run.project.slug}/runs/{run.pk}/").text
+    assert "what worker train@gpu-1 writes is kept on its host, and shown here once the store takes it" in page
+    supervisor._report_files(None)
+    run.refresh_from_db()
+    assert run.health == {"save_seconds": 2.0} and objects.problem_seen() == ""
+    assert "is kept on its host" not in client_for(alice).get(f"/p/{run.project.slug}/runs/{run.pk}/").text
+
+
+def test_the_projector_keeps_the_report(hosts: Any, run: Run) -> None:
+    """It writes all reports of the trainer together."""
+    hosts("one")
+    supervisor = Supervisor(Lease(run.pk, 1, "w"))
+    supervisor.projector.shipped = None
+    lines = [
+        {"type": "checkpoint", "t": 1.0, "step": n, "path": f"checkpoints/{n}", "bytes": 1, "seconds": n}
+        for n in (1, 2)
+    ]
+    write(run, 1, "journal.jsonl", json.dumps(lines[0]) + "\n")
+    supervisor.projector.drain()
+    supervisor._report_files(FilesAway("gone"))
+    write(run, 1, "journal.jsonl", json.dumps(lines[1]) + "\n")
+    supervisor.projector.drain()
+    run.refresh_from_db()
+    assert (run.health["save_seconds"], run.health["files"]["message"]) == (2.0, "gone")
+
+
+def test_the_report_ends_with_its_attempt(hosts: Any, run: Run) -> None:
+    hosts("one")
+    Supervisor(Lease(run.pk, 1, "w"))._report_files(FilesAway("gone"))
+    attempt_end(Lease(run.pk, 1, "w"), None)
+    run.refresh_from_db()
+    assert run.state != RunState.RUNNING and "files" not in run.health
+
+
+def test_the_sites_own_host_has_what_is_not_sent(hosts: Any, run: Run) -> None:
+    hosts("site")
+    objects.note_problem("")
+    Supervisor(Lease(run.pk, 1, "w"))._report_files(FilesAway("gone"))
+    run.refresh_from_db()
+    assert "files" not in run.health and objects.problem_seen() == ""
+
+
+def run_change(run: Run, **columns: Any) -> None:
+    Run.objects.filter(pk=run.pk).update(**columns)

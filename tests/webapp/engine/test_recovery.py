@@ -11,7 +11,7 @@ from django.test import Client
 from django.utils import timezone
 
 from training.words import sentence
-from webapp.common.words import ANSWERS_AGAIN, BUDGET_AGAIN, RECOVERED, TRIED_AGAIN
+from webapp.common.words import ANSWERS_AGAIN, BUDGET_AGAIN, RECOVERED, TAKES_FILES, TRIED_AGAIN
 from webapp.endpoints.models import Endpoint
 from webapp.endpoints.spending import DAY_TOKENS, spend_add
 from webapp.engine import recovery
@@ -114,6 +114,8 @@ def test_what_is_a_cause_and_how_often_it_is_tried() -> None:
         "storage_full": (0, None),
         "storage_failed": (0, None),
         "files_away": (120, 12),
+        "files_full": (120, 12),
+        "files_refused": (120, 12),
         "budget_spent": (0, None),
         "environment_unreachable": (0, 12),
         "environment_timeout": (0, 12),
@@ -124,6 +126,26 @@ def test_what_is_a_cause_and_how_often_it_is_tried() -> None:
         "sampler_died": (120, 3),
         "too_many_failures": (120, 3),
     }
+
+
+@pytest.mark.parametrize("code", ["files_full", "files_refused"])
+@pytest.mark.parametrize(
+    ("takes", "minutes_ago", "resumed"), [(True, 2.1, True), (True, 1.9, False), (False, 2.1, False)]
+)
+def test_a_run_continues_once_the_store_takes_files(
+    paused: Make, settings: Any, monkeypatch: Any, code: str, takes: bool, minutes_ago: float, resumed: bool
+) -> None:
+    settings.FILES = "s3://files/site"
+    monkeypatch.setattr(recovery.objects, "takes_files", lambda: takes)
+    run = paused(code, minutes_ago=minutes_ago)
+    assert recovery.resume_where_over() == resumed
+    assert reason_of(run) == (TAKES_FILES if resumed else None)
+
+
+def test_a_site_without_a_store_resumes_nothing_for_it(paused: Make, settings: Any) -> None:
+    settings.FILES = ""
+    paused("files_full", minutes_ago=30)
+    assert recovery.resume_where_over() == 0
 
 
 def test_each_try_waits_twice_as_long() -> None:
@@ -218,4 +240,4 @@ def test_a_page_says_whether_a_run_continues_by_itself(
 
 
 def test_the_reasons_of_what_continues_by_itself() -> None:
-    assert len(set(RECOVERED)) == 5
+    assert len(set(RECOVERED)) == 6

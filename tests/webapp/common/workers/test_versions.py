@@ -59,7 +59,8 @@ def test_a_worker_that_is_older_than_the_database_claims_nothing(make_run: Any) 
 
 
 def test_a_worker_that_is_newer_than_the_database_claims_nothing(make_run: Any) -> None:
-    sql("DELETE FROM django_migrations WHERE app = 'runs' AND name IN (" + NEWEST + ")")
+    [(newest,)] = sql(NEWEST)
+    sql("DELETE FROM django_migrations WHERE app = 'runs' AND name = %s", newest)
     assert version_problem() == folder_problem() == training_problem() == "newer_version"
     run = make_run(state=RunState.QUEUED)
     supervise(run.pk)
