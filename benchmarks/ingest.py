@@ -1,9 +1,13 @@
-"""How many rollouts a second one run's journal goes through: ``python benchmarks/ingest.py [--rollouts N --turns N]``.
+"""How many rollouts a second journals go through: ``python benchmarks/ingest.py [--rollouts N --turns N] [--hosts N]``.
 
 Starts a PostgreSQL of its own that syncs, writes the journal of a run (rollouts of 20 turns by default, 40 messages of
 300 characters of mixed words each, groups of eight, a step's metrics), and projects it as a supervisor does: from the
 first line to the last commit, words for the search and outcomes included. Prints JSON: rollouts and events for each
 second of this process's processor time, that of PostgreSQL's process, and the seconds on the clock.
+
+With ``--hosts`` each of so many processes is a training host with a data folder of its own, a journal of so many
+rollouts and an S3 server (moto's) in between: a courier ships the journal, and only what was shipped is projected, as
+on such a host. Prints the rollouts a second on the clock of all hosts together, and the processor time of each part.
 """
 
 from __future__ import annotations
@@ -12,6 +16,7 @@ import argparse
 import json
 import os
 import random
+import subprocess
 import sys
 import tempfile
 import time
@@ -71,25 +76,33 @@ def write_journal(folder: Path, rollouts: int, turns: int) -> int:
     return written
 
 
+def make_runs(count: int) -> list[Any]:
+    """Runs whose first attempt has begun."""
+    from django.utils import timezone
+
+    from webapp.people.teams.models import Project, Team
+    from webapp.runs.models import Attempt, Run
+
+    project = Project.objects.create(team=Team.objects.create(name="t"), name="p", slug="p")
+    config = {"kind": "grpo", "rewards": {"components": [{"name": "task_success", "weight": 1.0}]}}
+    began = {"kind": "grpo", "state": "preparing", "config": config, "attempt": 1, "lease_owner": "bench"}
+    runs = [Run.objects.create(project=project, name=f"r{number}", **began) for number in range(count)]
+    for run in runs:
+        Attempt.objects.create(run=run, number=1, owner="bench", started_at=timezone.now())
+    return runs
+
+
 def measure(rollouts: int, turns: int) -> dict[str, Any]:
     """Project one run's journal."""
     import psutil
     from django.db import connection
-    from django.utils import timezone
 
     from webapp.common.storage import attempt_dir
     from webapp.engine.history import Lease
     from webapp.engine.projection import Projector
-    from webapp.people.teams.models import Project, Team
-    from webapp.runs.models import Attempt, Run
     from webapp.runs.rollouts.models import Rollout, Turn
 
-    project = Project.objects.create(team=Team.objects.create(name="t"), name="p", slug="p")
-    config = {"kind": "grpo", "rewards": {"components": [{"name": "task_success", "weight": 1.0}]}}
-    run = Run.objects.create(
-        project=project, name="r", kind="grpo", state="preparing", config=config, attempt=1, lease_owner="bench"
-    )
-    Attempt.objects.create(run=run, number=1, owner="bench", started_at=timezone.now())
+    [run] = make_runs(1)
     folder = attempt_dir(run.pk, 1)
     folder.mkdir(parents=True)
     events = write_journal(folder, rollouts, turns)
@@ -113,13 +126,98 @@ def measure(rollouts: int, turns: int) -> dict[str, Any]:
     }
 
 
+def measure_hosts(hosts: int, rollouts: int, turns: int) -> dict[str, Any]:
+    """Have so many hosts send and project a journal each at the same time."""
+    import psutil
+    from django.db import connection
+
+    from tests.s3 import BUCKET, s3_server
+    from webapp.runs.rollouts.models import Rollout, Turn
+
+    runs = make_runs(hosts)
+    sizes = ["--rollouts", str(rollouts), "--turns", str(turns)]
+    with s3_server() as address:
+        store = {"TILTYARD_FILES": f"s3://{BUCKET}/site", "TILTYARD_FILES_ENDPOINT": address}
+        access = {"TILTYARD_FILES_KEY_ID": "k", "TILTYARD_FILES_SECRET": "s", "TILTYARD_FILES_REGION": "us-east-1"}
+        started = []
+        for run in runs:
+            disk = {"TILTYARD_DATA_DIR": f"{os.environ['TILTYARD_DATA_DIR']}-{run.pk}"}
+            command = [sys.executable, __file__, "--as-host", str(run.pk), *sizes]
+            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+            started.append(subprocess.Popen(command, env=os.environ | store | access | disk, text=True, **pipes))
+        for child in started:
+            assert child.stdout is not None and child.stdout.readline() == "ready\n"
+        port = address.rpartition(":")[2]
+        [store_server] = [each for each in psutil.Process().children() if port in each.cmdline()]
+        servers = {"database": psutil.Process(connection.connection.info.backend_pid).parent(), "store": store_server}
+        asked, began = {name: _cpu_s(each) for name, each in servers.items()}, time.monotonic()
+        for child in started:
+            assert child.stdin is not None
+            print("go", file=child.stdin, flush=True)
+        found = [json.loads(child.communicate()[0]) for child in started]
+        took = time.monotonic() - began
+        spent = {name: round(_cpu_s(each) - asked[name], 2) for name, each in servers.items()}
+    count = hosts * rollouts
+    assert (Rollout.objects.count(), Turn.objects.count()) == (count, count * turns)
+    slowest = max(each["clock_s"] for each in found)
+    return {
+        "hosts": hosts,
+        "rollouts": count,
+        "turns_a_rollout": turns,
+        "rollouts_a_second": round(count / slowest, 1),
+        "clock_s": slowest,
+        "with_starts_s": round(took, 2),
+        "cpu_s_of_hosts": [each["cpu_s"] for each in found],
+        "cpu_s_of_servers": spent,
+    }
+
+
+def _cpu_s(process: Any) -> float:
+    """Seconds of processor time of a server and of its processes that have ended."""
+    return float(sum(process.cpu_times()[:4]))
+
+
+def be_host(run_id: str, rollouts: int, turns: int) -> dict[str, float]:
+    """Write a journal, wait for a line, then ship and project it as a supervisor does."""
+    from uuid import UUID
+
+    from webapp.common.storage import attempt_dir
+    from webapp.engine.courier import Courier
+    from webapp.engine.history import Lease
+    from webapp.engine.projection import Projector
+
+    folder = attempt_dir(UUID(run_id), 1)
+    folder.mkdir(parents=True)
+    write_journal(folder, rollouts, turns)
+    whole = (folder / "journal.jsonl").stat().st_size
+    projector, courier = Projector(Lease(UUID(run_id), 1, "bench")), Courier(UUID(run_id), 1, print)
+    projector.shipped = lambda: courier.shipped
+    print("ready", flush=True)
+    sys.stdin.readline()
+    began, spent = time.monotonic(), time.process_time()
+    courier.start()
+    while courier.shipped < whole or projector.step():
+        if not projector.step():
+            time.sleep(0.02)
+    courier.end()
+    return {"clock_s": round(time.monotonic() - began, 2), "cpu_s": round(time.process_time() - spent, 2)}
+
+
 def main() -> None:
     """Measure and print one JSON object."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rollouts", type=int, default=384, help="a multiple of 64 (default 384)")
     parser.add_argument("--turns", type=int, default=20, help="of each (default 20)")
     parser.add_argument("--profile", action="store_true", help="print where the time goes, not JSON")
+    parser.add_argument("--hosts", type=int, default=0, help="so many hosts with S3, each with as many rollouts")
+    parser.add_argument("--as-host", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.as_host:
+        import django
+
+        django.setup()
+        print(json.dumps(be_host(options.as_host, options.rollouts, options.turns)))
+        return
     with tempfile.TemporaryDirectory(prefix="tiltyard-bench-") as folder:
         services = Embedded(Path(folder), durable=True)
         services.start()
@@ -140,7 +238,8 @@ def main() -> None:
 
                 cProfile.runctx("measure(options.rollouts, options.turns)", globals(), locals(), sort="tottime")
                 return
-            found = measure(options.rollouts, options.turns)
+            sizes = (options.rollouts, options.turns)
+            found = measure_hosts(options.hosts, *sizes) if options.hosts else measure(*sizes)
         finally:
             services.stop()
     about = {"cores": os.cpu_count(), "load": round(os.getloadavg()[0], 1)}

@@ -47,7 +47,7 @@ def made_hosts(count: int) -> Iterator[list[Host]]:
     mark = f"t{os.getpid() % 100_000}"
     made = [Host(f"{mark}h{number}", f"{mark}l{number}") for number in range(count)]
     try:
-        ip("addr", "add", f"{SITE}/32", "dev", "lo")
+        ip("addr", "replace", f"{SITE}/32", "dev", "lo")
     except subprocess.CalledProcessError as exc:
         pytest.skip(f"This machine's network cannot be changed: {exc.stderr.strip()}")
     try:
@@ -64,5 +64,7 @@ def made_hosts(count: int) -> Iterator[list[Host]]:
         yield made
     finally:
         for host in made:
+            # A process that a failed test left keeps the namespace, whose link would take the next hosts' packets.
+            subprocess.run(["ip", "link", "del", host.link], check=False, capture_output=True)
             subprocess.run(["ip", "netns", "del", host.name], check=False, capture_output=True)
         ip("addr", "del", f"{SITE}/32", "dev", "lo")

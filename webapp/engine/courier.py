@@ -135,6 +135,7 @@ class Courier:
                 self._send_journal()
                 self._send_folders()
                 self._send_rest()
+                self.look()
                 return
             except DATABASE_AWAY:
                 connection.close()

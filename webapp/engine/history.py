@@ -17,7 +17,7 @@ from training.errors import Boundary, ErrorInfo, TiltyardError
 from training.words import Sentence
 from webapp.common.clock import expiry
 from webapp.common.text import clean_json
-from webapp.common.workers.beating import living
+from webapp.common.workers.beating import reporting
 from webapp.common.workers.needs import Needs
 from webapp.engine.models import Outbox
 from webapp.people.notifications.events import notify
@@ -69,11 +69,12 @@ def _send_message(row: Outbox) -> bool:
 
 def _queues_of(run: Run) -> list[Any]:
     """The queue of its pool; those of each worker that has what it asks for, where it asks for something: a message
-    that another worker took would reach none of these."""
+    that another worker took would reach none of these. One that may not claim gets it too: it asks again whether it
+    may, and nothing else would have it ask."""
     if not run.needs:
         return [run.pool]
     needs = Needs.parse(run.needs)
-    return [worker_direct(worker.name) for worker in living(run.pool) if needs.met_by(worker)]
+    return [worker_direct(worker.name) for worker in reporting(run.pool) if needs.met_by(worker)]
 
 
 # What happens to a run, in order: ``seq`` numbers, events, and the one function that changes a state.

@@ -212,6 +212,7 @@ def test_a_store_that_stays_away_is_named(hosts: Any, run: Run, monkeypatch: pyt
             Courier(run.pk, 1, reports.append).finish()
     assert len(reports) == 1 and str(reports[0]).startswith("The store of files has not taken this run's journal for ")
     assert waits[:3] == [1.0, 2.0, 4.0] and len(waits) < 10
+    monkeypatch.setattr(courier.time, "monotonic", lambda: 0.0)
     Courier(run.pk, 1, unreported).finish()
 
 
@@ -408,6 +409,21 @@ def test_a_store_that_lacks_the_journal_for_long_is_reported_once_and_its_end_to
     sender.threads[1].fault = FilesFull("no room")
     sender.look()
     assert reports[2:] == [sender.threads[1].fault], "what the store answered is better than that it did not"
+
+
+def test_a_run_that_ends_in_an_outage_leaves_no_report_of_it(
+    hosts: Any, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its worker would be shown as one that takes no work, until it is asked for the next."""
+    hosts("one")
+    now, reports = [1000.0], list[TiltyardError | None]()
+    monkeypatch.setattr(courier.time, "monotonic", lambda: now[0])
+    sender = Courier(run.pk, 1, reports.append)
+    write(run, 1, "journal.jsonl", "1\n")
+    now[0] += courier.LATE_S
+    sender.look()
+    sender.finish()
+    assert [type(fault) for fault in reports] == [FilesAway, type(None)]
 
 
 def test_a_thread_that_sends_again_has_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:

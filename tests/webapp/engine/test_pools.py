@@ -142,6 +142,8 @@ def test_a_run_that_asks_for_something_is_announced_to_each_worker_that_has_it(
     for name, fields in {"a@a": {"gpus": 1}, "b@b": {"gpus": 2}, "c@c": {"gpus": 8}, "d@d": {}}.items():
         Worker.objects.create(name=name, queues=[TRAIN], started_at=at, beat_at=at, **fields)
     Worker.objects.create(name="e@e", queues=[ENDPOINT], started_at=at, beat_at=at, gpus=8)
+    # It may not claim now: this message has it ask again whether it may.
+    Worker.objects.create(name="f@f", queues=[TRAIN], started_at=at, beat_at=at, gpus=4, problem="files_away")
     Drain.objects.create(host="c")
     monkeypatch.undo()  # the message is sent
     sent: list[str] = []
@@ -152,7 +154,7 @@ def test_a_run_that_asks_for_something_is_announced_to_each_worker_that_has_it(
 
     Outbox.objects.create(run=run)
     assert history.send_unsent() == 1
-    assert sent == ["b@b.dq2"]
+    assert sorted(sent) == ["b@b.dq2", "f@f.dq2"]
 
 
 def test_forgotten_runs_that_no_worker_can_train_do_not_fill_the_queue(waiting: Any) -> None:

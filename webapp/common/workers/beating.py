@@ -267,10 +267,15 @@ def worker_name() -> str:
     return os.environ.get(NAME_VARIABLE, "")[:120]
 
 
-def living(pool: str) -> QuerySet[Worker]:
-    """Workers with places of this pool that reported lately and may claim."""
-    rows = Worker.objects.filter(queues__contains=[pool], beat_at__gt=Now() - GONE_AFTER, problem="")
+def reporting(pool: str) -> QuerySet[Worker]:
+    """Workers with places of this pool that reported lately, and whose host is not draining."""
+    rows = Worker.objects.filter(queues__contains=[pool], beat_at__gt=Now() - GONE_AFTER)
     return rows.with_drains().filter(draining=False)  # type: ignore[misc]
+
+
+def living(pool: str) -> QuerySet[Worker]:
+    """Those that may claim."""
+    return reporting(pool).filter(problem="")
 
 
 def draining(worker: str = "") -> bool:
