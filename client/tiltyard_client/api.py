@@ -88,10 +88,19 @@ class Tiltyard(Connection):
         return self.call("GET", f"/runs/{self._id('runs', name, sentence, {'archived': False}, {'archived': True})}")
 
     def launch(
-        self, name: str, *, yaml: str | None = None, config: Json | None = None, launch: bool = True, key: str = ""
+        self,
+        name: str,
+        *,
+        yaml: str | None = None,
+        config: Json | None = None,
+        launch: bool = True,
+        key: str = "",
+        priority: str | None = None,
     ) -> Json:
-        """Create a run and queue it. The same ``key`` gives the same run back, so that a call can be repeated."""
+        """Create a run and queue it. The same ``key`` gives the same run back, so that a call can be repeated. Only
+        owners choose another ``priority`` than ``normal``."""
         body = {"name": name, "yaml": yaml, "config": config, "launch": launch, "idempotency_key": key or None}
+        body["priority"] = priority
         send = {name: value for name, value in body.items() if value is not None}
         return self.once(self.in_project("runs"), json=send)
 
@@ -104,9 +113,19 @@ class Tiltyard(Connection):
         """Change a waiting run's place in the queue: ``priority``, ``on_hold``, ``first`` (owners)."""
         return self.call("PATCH", f"/runs/{run_id}/queue", json=changes)
 
-    def branch(self, run_id: str, step: int, *, name: str, config: Mapping[str, Any]) -> Json:
-        """A child that continues from the checkpoint of a step, with the options of ``config`` changed."""
-        return self.once(f"/runs/{run_id}/clone", json={"step": step, "name": name, "config": config})
+    def clone(
+        self,
+        run_id: str,
+        *,
+        name: str,
+        config: Mapping[str, Any],
+        step: int | None = None,
+        priority: str | None = None,
+    ) -> Json:
+        """The run again with the options of ``config`` changed; with ``step`` it continues from the checkpoint of that
+        step. Without ``priority`` it has the class of the run, where you are an owner."""
+        body = {"step": step, "name": name, "config": config, "priority": priority}
+        return self.once(f"/runs/{run_id}/clone", json={key: value for key, value in body.items() if value is not None})
 
     def summary(self, run_id: str) -> Json:
         """The result of a run: first and last figures, best step, held out, cost, model, what to try next."""
@@ -120,10 +139,19 @@ class Tiltyard(Connection):
         """Change what people write on a run: ``tags``, ``notes``, ``archived``."""
         return self.call("PATCH", f"/runs/{run_id}", json=changes)
 
-    def batch(self, act: str, runs: Sequence[str], *, add: Sequence[str] = (), remove: Sequence[str] = ()) -> Json:
-        """``tag`` (``add``, ``remove``), ``archive``, ``restore`` or ``delete`` up to 200 runs by their ids; ``items``
-        has the outcome of each."""
-        body = {"act": act, "runs": list(runs), "add": list(add), "remove": list(remove)}
+    def batch(
+        self,
+        act: str,
+        runs: Sequence[str],
+        *,
+        add: Sequence[str] = (),
+        remove: Sequence[str] = (),
+        priority: str | None = None,
+    ) -> Json:
+        """``tag`` (``add``, ``remove``), ``archive``, ``restore``, ``hold``, ``release``, ``priority`` or ``delete`` up
+        to 200 runs by their ids; ``items`` has the outcome of each."""
+        body: Json = {"act": act, "runs": list(runs), "add": list(add), "remove": list(remove)}
+        body |= {"priority": priority} if priority else {}
         return self.once(self.in_project("runs/batch"), json=body)
 
     def star(self, run_id: str, starred: bool = True) -> Json:

@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
+from enum import StrEnum
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -47,6 +48,17 @@ Project = Annotated[str, typer.Option("--project", "-p", help="The project's slu
 Watch = Annotated[bool, typer.Option("--watch", "-w", help="Stay until the run ends. Ctrl-C leaves it running.")]
 RunName = Annotated[str, typer.Argument(help="The run's name or id.", autocompletion=completing.runs)]
 ModelName = Annotated[str, typer.Argument(help="The model's name.", autocompletion=completing.models)]
+
+
+class Priority(StrEnum):
+    """The classes of waiting runs."""
+
+    high = "high"
+    normal = "normal"
+    low = "low"
+
+
+WithPriority = Annotated[Priority | None, typer.Option(help="Every run of a higher class goes first.")]
 
 
 @contextlib.contextmanager

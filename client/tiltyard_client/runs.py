@@ -20,6 +20,7 @@ from tiltyard_client.base import (
     Project,
     RunName,
     Watch,
+    WithPriority,
     print_json,
     progress_bar,
     site_of,
@@ -67,6 +68,7 @@ def run_show(run: RunName, project: Project = "", as_json: AsJson = False) -> No
 def run_launch(
     file: Annotated[Path, typer.Option("--file", "-f", help="The job as YAML.", exists=True, dir_okay=False)],
     name: Annotated[str, typer.Option(help="Else the file's name and the time.")] = "",
+    priority: WithPriority = None,
     project: Project = "",
     watch: Watch = False,
     as_json: AsJson = False,
@@ -74,7 +76,8 @@ def run_launch(
     """Launch a job."""
     with site_of(project) as site:
         text = file.read_text(encoding="utf-8")
-        made = site.launch(name or f"{file.stem}-{datetime.now():%m%d-%H%M%S}", yaml=text)
+        name = name or f"{file.stem}-{datetime.now():%m%d-%H%M%S}"
+        made = site.launch(name, yaml=text, priority=priority and priority.value)
         follow(site, made, watch, as_json)
 
 
@@ -86,6 +89,7 @@ def run_clone(
         list[str] | None, typer.Option("--set", help="An option that is another one, such as optim.learning_rate=1e-5.")
     ] = None,
     step: Annotated[int | None, typer.Option(help="Continue from the checkpoint of this step.", min=0)] = None,
+    priority: WithPriority = None,
     project: Project = "",
     watch: Watch = False,
     as_json: AsJson = False,
@@ -94,10 +98,8 @@ def run_clone(
     with site_of(project) as site:
         found = site.run(run)
         config = changed(found["config"], change or [])
-        if step is None:
-            made = site.launch(name, config=config)
-        else:
-            made = site.branch(found["id"], step, name=name, config=config)
+        chosen = priority and priority.value
+        made = site.clone(found["id"], name=name, config=config, step=step, priority=chosen)
         follow(site, made, watch, as_json)
 
 
@@ -142,18 +144,10 @@ def run_resume(run: RunName, project: Project = "", as_json: AsJson = False) -> 
     _act(run, "resume", project, as_json)
 
 
-class Priority(StrEnum):
-    """The classes of waiting runs."""
-
-    high = "high"
-    normal = "normal"
-    low = "low"
-
-
 @app.command("queue")
 def run_queue(
     run: RunName,
-    priority: Annotated[Priority | None, typer.Option(help="Every run of a higher class goes first.")] = None,
+    priority: WithPriority = None,
     hold: Annotated[
         bool | None, typer.Option("--hold/--release", help="No worker takes it while it is on hold.")
     ] = None,

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from tiltyard_client import completing, show
 from tiltyard_client.api import Json, Refused
-from tiltyard_client.base import AsJson, Project, confirm, print_json, site_of
+from tiltyard_client.base import AsJson, Priority, Project, confirm, print_json, site_of
 from tiltyard_client.words import gettext as _
 
 app = typer.Typer(no_args_is_help=True, help="Sweeps: a job with other values of a few options, and what they bring.")
@@ -38,6 +38,9 @@ def sweep_create(
     one_at_a_time: Annotated[
         bool, typer.Option("--one-at-a-time", help="Change one option of the file at a time, not every combination.")
     ] = False,
+    priority: Annotated[
+        Priority | None, typer.Option(metavar="CLASS", help="Every run of a higher class goes first.")
+    ] = None,
     plan: Annotated[bool, typer.Option("--plan", help="Only say what it would launch.")] = False,
     project: Project = "",
     as_json: AsJson = False,
@@ -47,6 +50,7 @@ def sweep_create(
         axes, mode = [axis_of(text) for text in vary], "single" if one_at_a_time else "product"
         body = {"yaml": file.read_text(encoding="utf-8"), "axes": axes, "mode": mode}
         planned = site.sweep_plan(body)
+        body |= {"priority": priority.value} if priority and not plan else {}
         made = None if plan else site.sweep_create(name or file.stem, body)
     if as_json:
         return print_json(made or planned)

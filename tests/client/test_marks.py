@@ -72,6 +72,24 @@ def test_owners_change_the_place_of_a_waiting_run(tool: Tool, make_run: Any, sit
     assert tool("run", "queue", "night-1").stdout == "night-1: running\n"
 
 
+def test_a_run_is_launched_and_cloned_with_a_class(
+    tool: Tool, home: Path, site: str, alice: User, make_dataset: Any, make_environment: Any
+) -> None:
+    data, environment = make_dataset(), make_environment()
+    (home / "job.yaml").write_text(f"data:\n  train: {data.reference}\nenvironment:\n  name: {environment.reference}\n")
+    launch = ("run", "launch", "-f", "job.yaml", "--name")
+    refused(tool(*launch, "a", "--priority", "high"), "this needs owner")
+    assert answered(tool(*launch, "plain", "--json"))["priority"] == "normal"
+    owner = logged_in(site, alice, "owner")
+    assert answered(owner(*launch, "fast", "--priority", "high", "--json"))["priority"] == "high"
+    assert answered(owner("run", "clone", "fast", "--name", "b", "--json"))["priority"] == "high"
+    assert answered(owner("run", "clone", "fast", "--name", "c", "--priority", "low", "--json"))["priority"] == "low"
+    sweep = ("sweep", "create", "-f", "job.yaml", "--vary", "run.seed=1,2", "--priority", "low")
+    assert owner(*sweep, "--plan").exit_code == 0 and owner(*sweep, "--name", "s").exit_code == 0
+    found = Run.objects.filter(sweep_run__sweep__name="s").values_list("priority", flat=True)
+    assert list(found) == ["low", "low"]
+
+
 def test_what_the_doctor_found(tool: Tool, make_run: Any) -> None:
     run = make_run(name="night-1", kind="grpo", state="paused", attempt=1, step=12)
     calm = tool("run", "advisories", "night-1")

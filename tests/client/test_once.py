@@ -61,7 +61,7 @@ def answering(monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
 CALLS: dict[str, Callable[[Tiltyard], Any]] = {
     "launch": lambda site: site.launch("night", config={}),
     "resume": lambda site: site.act("r", "resume"),
-    "branch": lambda site: site.branch("r", 3, name="b", config={}),
+    "clone": lambda site: site.clone("r", step=3, name="b", config={}),
     "batch": lambda site: site.batch("tag", ["r"], add=["best"]),
     "suite": lambda site: site.suite_play("s", "model:m"),
     "sweep": lambda site: site.sweep_create("rates", {}),

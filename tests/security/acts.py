@@ -167,6 +167,7 @@ ACTS: dict[str, Act] = {
     PROJECT + "runs/imports/new/": Act("run_imported", lambda of: {"name": "", "uploads": [_file("step:1", "a.log")]}),
     PROJECT + "runs/tag/": Act("run_labelled", lambda of: {"c": of["runs"], "add": "best"}),
     PROJECT + "runs/archive/": Act("run_archived", lambda of: {"c": of["runs"]}),
+    PROJECT + "runs/queue/": Act("run_held", lambda of: {"c": of["runs"], "act": "hold"}),
     RUNS + "label/": Act("run_labelled", {"tags": "best", "notes": "Good."}),
     RUNS + "launch/": Act("run_launched"),
     RUNS + "stop/": Act("run_stopped"),

@@ -119,6 +119,7 @@ TABLE: dict[str, dict[str, Who]] = {
     PROJECT + "runs/columns/": {"POST": Who.READ},
     PROJECT + "runs/tag/": FORM,
     PROJECT + "runs/archive/": FORM,
+    PROJECT + "runs/queue/": OWNERS,
     PROJECT + "runs/runs.csv": READ,
     PROJECT + "runs/" + OWN_PK + "star/": {"POST": Who.READ},
     PROJECT + "runs/" + OWN_PK + "label/": FORM,

@@ -70,7 +70,7 @@ def _written(run: Any) -> None:
 def _prepare(route: str, places: dict[str, Any], alice: User, client: Client) -> None:
     states = {"pause/": "running", "resume/": "paused", "queue/": "queued"}
     tail = f"{route.rstrip('/').rsplit('/', 1)[-1]}/"
-    if "runs/<" in route and tail in states:
+    if tail in states and ("runs/<" in route or tail == "queue/"):
         Run.objects.update(state=states[tail], attempt=1, lease_owner="w", lease_beat_at=timezone.now())
     elif tail in ("end/", "fail/"):
         Run.objects.filter(rollouts=places["rollouts"]).update(state="running", attempt=1, lease_owner="w")

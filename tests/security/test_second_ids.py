@@ -61,6 +61,7 @@ SENT = [
     Sent("GET", PROJECT + "runs/runs.csv", {"c": "{run}"}),
     *(Sent(method, PROJECT + "runs/tag/", {"c": "{run}", "add": "best"}) for method in ("GET", "POST")),
     *(Sent(method, PROJECT + "runs/archive/", {"c": "{run}"}) for method in ("GET", "POST")),
+    *(Sent(method, PROJECT + "runs/queue/", {"c": "{run}", "act": "hold"}) for method in ("GET", "POST")),
     *(
         Sent("GET", PROJECT + f"compare/{tail}", {"c": ["{played}", "{run}"]})
         for tail in ("", "report.html", "figures.csv", "tasks.csv")

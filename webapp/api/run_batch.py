@@ -22,6 +22,7 @@ from webapp.api.schemas import Body
 from webapp.common.answers import Extended
 from webapp.common.errors import MESSAGES
 from webapp.common.pages import errors_by_field
+from webapp.engine.services import Ahead, run_queue_change
 from webapp.people.teams.access import project_for
 from webapp.people.teams.models import Role, User
 from webapp.people.teams.sudo import Act, ask
@@ -29,18 +30,27 @@ from webapp.runs.models import Run
 from webapp.runs.records.listing import UNREAD
 from webapp.runs.records.marks import runs_archive, runs_tag, tags_of
 from webapp.runs.removal.services import remove
+from webapp.runs.states import Priority
 
 router = Router(tags=["runs"])
 MOST = 200
 
 
 class BatchIn(Body):
-    """An act on runs. `add` and `remove` are tags, for the act `tag` only."""
+    """An act on runs. `add` and `remove` are tags, for the act `tag` only; `priority` is a class, only for the act
+    `priority`."""
 
-    act: Literal["tag", "archive", "restore", "delete"]
+    act: Literal["tag", "archive", "restore", "hold", "release", "priority", "delete"]
     runs: list[UUID] = Field(min_length=1, max_length=MOST, description="ids; each counts once")
     add: list[str] = Field(default_factory=list, max_length=20)
     remove: list[str] = Field(default_factory=list, max_length=20)
+    priority: Priority | None = None
+
+    @property
+    def ahead(self) -> Ahead | None:
+        """The change of their places in the queue, where the act is one."""
+        changes = {"hold": Ahead(on_hold=True), "release": Ahead(on_hold=False), "priority": Ahead(self.priority)}
+        return changes.get(self.act)
 
 
 class Result(NamedTuple):
@@ -54,12 +64,13 @@ class Result(NamedTuple):
 @router.post("/projects/{slug:slug}/runs/batch", response=runs_answers.Batch)
 @once
 def runs_batch(request: HttpRequest, slug: str, body: BatchIn) -> dict[str, Any]:
-    """Tag, archive, restore or delete (owners) up to 200 runs. Each has its result in `items`, in the order of `runs`:
-    `not_found` for an id that is not a run of the project, `conflict` for one whose state or use forbids it."""
-    deletes = body.act == "delete"
-    project = project_for(caller(request), slug, need=Role.OWNER if deletes else Role.EDITOR)
-    _require_tags(body)
-    if deletes:
+    """Tag, archive or restore up to 200 runs; as an owner hold, release or delete them, or give them another class.
+    Each has its result in `items`, in the order of `runs`: `not_found` for an id that is not a run of the project,
+    `conflict` for one whose state or use forbids it."""
+    owners = body.act == "delete" or body.ahead is not None
+    project = project_for(caller(request), slug, need=Role.OWNER if owners else Role.EDITOR)
+    _require_fitting(body)
+    if body.act == "delete":
         ask(request, Act.DELETE_RUN)
     ids = list(dict.fromkeys(body.runs))
     chosen = project.runs.filter(pk__in=ids).select_related("project").defer(*UNREAD)
@@ -70,18 +81,22 @@ def runs_batch(request: HttpRequest, slug: str, body: BatchIn) -> dict[str, Any]
     return {"items": items, "done": sum(result.ok for result in results.values())}
 
 
-def _require_tags(body: BatchIn) -> None:
-    """Refuse a request for tags without tags, or with tags for another act. Raises ``ValidationError``."""
+def _require_fitting(body: BatchIn) -> None:
+    """Refuse tags or a class that are missing, or that another act does not use. Raises ``ValidationError``."""
     if body.act != "tag" and (body.add or body.remove):
         raise ValidationError({"act": _("Tags are allowed only with the act `tag`.")})
     if body.act == "tag" and not (tags_of(body.add) or tags_of(body.remove)):
         raise ValidationError({"add": _("Name a tag to add or to remove.")})
+    if (body.act == "priority") != (body.priority is not None):
+        raise ValidationError({"priority": _("The act `priority` needs a class, and no other act takes one.")})
 
 
 def _act_on_run(run: Run, body: BatchIn, user: User) -> Result:
     try:
         if body.act == "tag":
             runs_tag(runs=[run], user=user, add=body.add, remove=body.remove)
+        elif body.ahead is not None:
+            run_queue_change(run=run, user=user, change=body.ahead)
         elif body.act == "delete":
             remove(run)
         elif body.act == "restore":

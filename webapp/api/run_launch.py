@@ -18,21 +18,22 @@ from webapp.api.answers import runs as runs_answers
 from webapp.api.base import caller
 from webapp.api.idempotency import once
 from webapp.api.runs import config_sent, require_possible
-from webapp.api.schemas import Body, ConfigIn
+from webapp.api.schemas import CLASS, Body, ConfigIn
 from webapp.common.answers import Extended
 from webapp.common.pages import probe_allowed
-from webapp.engine.services import branch_point, run_create
+from webapp.engine.services import branch_point, class_of_copy, role_to_launch, run_create
 from webapp.launch.background import CheckView, check_begin, check_record, check_view
 from webapp.launch.estimates import OPEN, device_default, estimate_begin
 from webapp.launch.forms import config_of, suggested_name
 from webapp.launch.memory_views import MemoryView, row_view, view_of
 from webapp.launch.models import MemoryEstimate
 from webapp.launch.preflight import preflight
-from webapp.people.teams.access import object_for, project_for
+from webapp.people.teams.access import object_for, project_for, role_in
 from webapp.people.teams.models import Role
 from webapp.runs import answers as shapes
 from webapp.runs.models import Run
 from webapp.runs.records.selectors import aged, runs_with_ages
+from webapp.runs.states import Priority
 
 router = Router(tags=["runs"])
 
@@ -51,6 +52,9 @@ class CloneIn(Body):
     name: str = Field(default="", max_length=80)
     config: dict[str, Any] = Field(default_factory=dict)
     launch: bool = True
+    priority: Priority | None = Field(
+        default=None, description=f"{CLASS}; null: that of the run, where you are an owner"
+    )
 
 
 def _run_for(request: HttpRequest, run_id: UUID, need: Role) -> Run:
@@ -94,7 +98,7 @@ def run_launch(request: HttpRequest, run_id: UUID, body: LaunchIn) -> Run:
 def run_clone(request: HttpRequest, run_id: UUID, body: CloneIn) -> Status[Run]:
     """Make a run with the config of this one, some options of it changed, and queue it unless `launch` is false. 409
     where there is no checkpoint of `step` to continue from, or the run is still at work."""
-    source = _run_for(request, run_id, Role.EDITOR)
+    source = _run_for(request, run_id, role_to_launch(body.priority))
     checkpoint = branch_point(source, step=body.step) if body.step is not None else None
     if checkpoint is None and body.step is not None:
         sentence = _("The run has no whole checkpoint of step %(step)s, or is still active; pause or stop it first.")
@@ -110,6 +114,7 @@ def run_clone(request: HttpRequest, run_id: UUID, body: CloneIn) -> Status[Run]:
         config=config,
         launch=body.launch,
         checkpoint=checkpoint,
+        priority=body.priority or class_of_copy(source, role_in(caller(request), source.project)),
     )
     return Status(201, aged(run))
 

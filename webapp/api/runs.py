@@ -23,6 +23,7 @@ from webapp.common.answers import Extended, Items, Page
 from webapp.engine.services import (
     Ahead,
     can_resume,
+    role_to_launch,
     run_create,
     run_pause,
     run_queue_change,
@@ -118,7 +119,7 @@ def runs_list(
 def run_new(request: HttpRequest, slug: str, body: RunIn) -> Status[Run]:
     """Create a run and, unless `launch` is false, queue it. As long as the run is there, the same idempotency key
     returns it, for every member of the project."""
-    project = project_for(caller(request), slug, need=Role.EDITOR)
+    project = project_for(caller(request), slug, need=role_to_launch(body.priority))
     config = config_sent(body)
     if body.launch:
         require_possible(project, config)
@@ -129,6 +130,7 @@ def run_new(request: HttpRequest, slug: str, body: RunIn) -> Status[Run]:
         config=config,
         launch=body.launch,
         idempotency_key=key_of(request, body),
+        priority=body.priority,
     )
     return Status(201, aged(run))
 

@@ -14,6 +14,8 @@ from webapp.datasets.operations import lineage_dict
 from webapp.environments.models import MAX_REPLICAS
 from webapp.runs.states import Priority
 
+CLASS = "class in the queue; only owners choose another than `normal`"
+
 
 class Body(BaseModel):
     """Base of every body: unknown fields are an error, so a misspelt one is noticed."""
@@ -34,6 +36,7 @@ class RunIn(ConfigIn):
     name: str = Field(min_length=1, max_length=80)
     idempotency_key: str | None = Field(default=None, min_length=1, max_length=64)
     launch: bool = True
+    priority: Priority = Field(default=Priority.NORMAL, description=CLASS)
 
 
 class RunPatch(Body):

@@ -15,8 +15,9 @@ from webapp.api.base import caller
 from webapp.api.idempotency import once
 from webapp.api.listing import Named, page_of
 from webapp.api.runs import config_sent
-from webapp.api.schemas import ConfigIn
+from webapp.api.schemas import CLASS, ConfigIn
 from webapp.common.answers import Deleted, Extended, Page
+from webapp.engine.services import role_to_launch
 from webapp.evaluation.sweeps.board import Board, board_of
 from webapp.evaluation.sweeps.figures import Place
 from webapp.launch.models import Sweep
@@ -25,6 +26,7 @@ from webapp.launch.sweeps import plan_of, run_names, sweep_create, sweeps_of
 from webapp.people.teams.access import object_for, project_for
 from webapp.people.teams.models import Role
 from webapp.people.teams.sudo import Act, ask
+from webapp.runs.states import Priority
 
 router = Router(tags=["sweeps"])
 
@@ -57,6 +59,7 @@ class SweepIn(PlanIn):
 
     name: str = Field(min_length=1, max_length=80)
     anyway: bool = False
+    priority: Priority = Field(default=Priority.NORMAL, description=f"{CLASS}; all runs get it")
 
 
 @router.get("/projects/{slug:slug}/sweeps", response=Page[shapes.Sweep])
@@ -70,7 +73,7 @@ def sweeps_list(request: HttpRequest, slug: str, asked: Query[Named]) -> dict[st
 def sweep_new(request: HttpRequest, slug: str, body: SweepIn) -> Status[Extended]:
     """Launch all runs of a sweep, or none: each is checked in the background and queued, as `/runs/{run_id}/launch`
     does. 422 names the axis, such as `axes.0.values`."""
-    project = project_for(caller(request), slug, need=Role.EDITOR)
+    project = project_for(caller(request), slug, need=role_to_launch(body.priority))
     sweep = sweep_create(
         project=project,
         user=caller(request),
@@ -79,6 +82,7 @@ def sweep_new(request: HttpRequest, slug: str, body: SweepIn) -> Status[Extended
         axes=body.varied,
         mode=body.mode,
         anyway=body.anyway,
+        priority=body.priority,
     )
     rows = sweep.runs.select_related("run")
     return Status(201, Extended(sweep, runs=[row.run for row in rows]))

@@ -38,7 +38,7 @@ from webapp.engine.history import Lease, event_add, run_transition
 from webapp.engine.resolve import Resolved, resolve
 from webapp.engine.sampler import pool_of_model
 from webapp.people.teams.audit import audit
-from webapp.people.teams.models import AuditAction, Project, User
+from webapp.people.teams.models import AuditAction, Project, Role, User
 from webapp.runs.models import Run, RunEvent
 from webapp.runs.registry.models import Checkpoint, CheckpointState
 from webapp.runs.rollouts.models import Rollout, RolloutStatus
@@ -315,8 +315,11 @@ def run_create(
     idempotency_key: str | None = None,
     launch: bool = True,
     checkpoint: Checkpoint | None = None,
+    priority: Priority = Priority.NORMAL,
 ) -> Run:
     """Make a run and, unless ``launch`` is false, queue it. With ``checkpoint`` it starts there, as a child.
+
+    ``priority`` is its class in the queue; who may choose another than normal is up to the caller.
 
     1. A run made before under the same idempotency key is returned as it is.
     2. References are resolved, which raises ``ConfigError`` naming the option. A draft's are resolved at its launch.
@@ -341,6 +344,7 @@ def run_create(
                 config=stored,
                 created_by=user,
                 idempotency_key=key,
+                priority=priority,
                 state=RunState.QUEUED if launch else RunState.DRAFT,
                 queued_at=Now() if launch else None,
                 parent=checkpoint.run if checkpoint else None,
@@ -361,8 +365,9 @@ def run_create(
     return run
 
 
-def run_change(*, run: Run, name: str, config: JobConfig) -> bool:
-    """Give a draft another name and config; false when it is not a draft any more. Raises ``ConfigError``."""
+def run_change(*, run: Run, name: str, config: JobConfig, priority: Priority | None = None) -> bool:
+    """Give a draft another name and config, and another class unless ``priority`` is ``None``; false when it is not a
+    draft any more. Raises ``ConfigError``."""
     _check_name(name)
     if run.resume_checkpoint is not None:
         check_child(run.project, config, run.resume_checkpoint)
@@ -371,6 +376,7 @@ def run_change(*, run: Run, name: str, config: JobConfig) -> bool:
         "kind": config.kind,
         "config": _storable_config(config),
         "total_steps": config.run.max_steps,
+        **({"priority": priority} if priority is not None else {}),
     }
     try:
         with transaction.atomic():
@@ -440,12 +446,31 @@ def run_resume(*, run: Run, user: User | None = None, reason: Sentence | None = 
     return run
 
 
+def role_to_launch(priority: Priority | None) -> Role:
+    """The role in a project's team that may launch runs of a class: another than normal changes the queue of all."""
+    return Role.EDITOR if priority in {None, Priority.NORMAL} else Role.OWNER
+
+
+def class_of_copy(run: Run, role: Role | None) -> Priority:
+    """The class that a copy of a run begins with: that of the run, where the person may choose it."""
+    return Priority(run.priority) if role == Role.OWNER else Priority.NORMAL
+
+
 class Ahead(NamedTuple):
     """A change of a waiting run's place in the queue; fields that are ``None`` or false change nothing."""
 
     priority: Priority | None = None
     on_hold: bool | None = None
     first: bool = False
+
+
+QUEUE_ACTS = {
+    "hold": Ahead(on_hold=True),
+    "release": Ahead(on_hold=False),
+    "first": Ahead(first=True),
+    **{str(priority): Ahead(priority=priority) for priority in Priority},
+}
+"""The changes by the names that buttons send."""
 
 
 def run_queue_change(*, run: Run, user: User, change: Ahead) -> Run:

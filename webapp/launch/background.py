@@ -38,7 +38,7 @@ from webapp.people.teams.audit import audit
 from webapp.people.teams.models import AuditAction, Project, Role, User
 from webapp.runs.models import CHECKING, Run
 from webapp.runs.registry.models import Checkpoint
-from webapp.runs.states import RunState
+from webapp.runs.states import Priority, RunState
 
 # A launch that opens the run's page at once: the run is a draft until a worker has checked it, and queues it then.
 #
@@ -63,10 +63,12 @@ def launch_checked(
     checkpoint: Checkpoint | None = None,
     draft: Run | None = None,
     anyway: bool = False,
+    priority: Priority | None = None,
 ) -> Run:
     """Make the run, or change the draft, and have it checked and queued. Raises ``ConfigError`` as ``run_create``.
 
-    Sent twice under one idempotency key it is one run, checked once.
+    Without a ``priority`` a draft keeps its class, and a new run has the normal one. Sent twice under one idempotency
+    key it is one run, checked once.
     """
     resolve(project, config)
     with transaction.atomic():
@@ -79,12 +81,13 @@ def launch_checked(
                 idempotency_key=idempotency_key,
                 launch=False,
                 checkpoint=checkpoint,
+                priority=priority or Priority.NORMAL,
             )
             if run.launch_checks.exists():
                 return run
         else:
             run = draft
-            if not run_change(run=run, name=name, config=config):
+            if not run_change(run=run, name=name, config=config, priority=priority):
                 return run  # the first of two clicks
             _open_checks(run).update(state=CheckState.DROPPED, token="")  # it checks an older config
             run.refresh_from_db()

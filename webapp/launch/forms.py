@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import re
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Any, NamedTuple, TypeVar, cast
 
@@ -39,7 +39,7 @@ from webapp.runs.config import Changed, differences
 from webapp.runs.models import Run
 from webapp.runs.registry.models import Checkpoint, ModelKind
 from webapp.runs.registry.selectors import models_of, registered_as, unregistered_runs
-from webapp.runs.states import TERMINAL
+from webapp.runs.states import TERMINAL, Priority
 
 MAX_OPTIONS = 200
 M = TypeVar("M", bound=Model)
@@ -123,6 +123,12 @@ class RunForm(forms.Form):
         ),
         required=False,
     )
+    priority = forms.ChoiceField(
+        label=gettext_lazy("Priority"),
+        help_text=gettext_lazy("Every run of a higher class goes first. Owners choose it, and can change it later."),
+        choices=Priority.choices,
+        required=False,
+    )
 
     def __init__(
         self,
@@ -135,8 +141,10 @@ class RunForm(forms.Form):
         origin: Run | None = None,
         draft: Run | None = None,
         hold_out: bool = False,
+        priority: Priority = Priority.NORMAL,
     ) -> None:
         given = {"name": name, "checkpoint": checkpoint, "origin": origin, "draft": draft, "hold_out": hold_out}
+        given["priority"] = priority
         super().__init__(data, initial=given | {"idempotency_key": uuid.uuid4().hex})
         self.project = project
         for field in ("origin", "draft"):
@@ -214,6 +222,11 @@ class RunForm(forms.Form):
         if name != value and Run.objects.filter(project=self.project, name=name).exclude(state__in=TERMINAL).exists():
             return _("%(name)s · still training") % {"name": name}
         return _("%(value)s (not in this project)") % {"value": value}
+
+    @property
+    def chosen_class(self) -> Priority | None:
+        """The class that was sent; ``None`` where the form had no such field."""
+        return class_sent(self.cleaned_data)
 
     @cached_property
     def source(self) -> Checkpoint | None:
@@ -324,6 +337,12 @@ class RunForm(forms.Form):
         while path and path not in self.fields:
             path = path.rpartition(".")[0]
         self.add_error(path or None, sentence if path == option else f"{option}: {sentence}")
+
+
+def class_sent(sent: Mapping[str, Any]) -> Priority | None:
+    """The class that a person sent with a form; ``None`` where there is none."""
+    value = sent.get("priority", "")
+    return Priority(value) if value in Priority.values else None
 
 
 def _shown(value: Any) -> str:

@@ -13,19 +13,19 @@ from training.config import METHODS, JobConfig
 from training.memory.devices import DEVICES
 from training.presets import Preset, Size, presets
 from webapp.common.workers.beating import gpu_known
-from webapp.engine.services import branch_point
+from webapp.engine.services import branch_point, class_of_copy
 from webapp.launch.background import preparation_shown
 from webapp.launch.findings import in_language
 from webapp.launch.forms import config_of, suggested_name
 from webapp.launch.held_out import hold_out
 from webapp.launch.models import Preparation, PreparationState
 from webapp.launch.needs import Situation, filled, situation
-from webapp.people.teams.access import object_for
+from webapp.people.teams.access import object_for, role_of
 from webapp.people.teams.models import Project
 from webapp.runs.config import of_step
 from webapp.runs.models import Run
 from webapp.runs.registry.models import Checkpoint
-from webapp.runs.states import RunState
+from webapp.runs.states import Priority, RunState
 
 # --- Changes --------------------------------------------------------------------------------------------------------
 # Changes that a page proposes for a clone or a child, by the name that its address gives them.
@@ -139,6 +139,7 @@ class Start(NamedTuple):
     checkpoint: Checkpoint | None = None
     draft: Run | None = None
     hold_out: bool = False  # unless the person says otherwise
+    priority: Priority = Priority.NORMAL
 
 
 class Offer(NamedTuple):
@@ -206,7 +207,7 @@ def start_of(request: HttpRequest, project: Project) -> Start:
         _apply_references(config, request)
         change(project, config, request.GET.get("change", ""))
         base = f"{run.name}-{config.kind}" if config.kind != run.kind else run.name
-        return Start(config, suggested_name(project, config, base), run)
+        return Start(config, suggested_name(project, config, base), run, priority=class_of_copy(run, role_of(project)))
     chosen = chosen_of(request.GET, project)
     config = filled(chosen.preset, chosen.size, chosen.now) if chosen else JobConfig()
     _apply_references(config, request)
@@ -256,14 +257,16 @@ def _child_start(request: HttpRequest, project: Project) -> Start:
     if done >= config.run.max_steps:  # the same number of steps would leave nothing to do
         config.run.max_steps = max(config.run.max_steps, checkpoint.step) * 2
     change(project, config, request.GET.get("change", ""))
-    return Start(config, suggested_name(project, config, run.name), run, checkpoint=checkpoint)
+    name, priority = suggested_name(project, config, run.name), class_of_copy(run, role_of(project))
+    return Start(config, name, run, checkpoint=checkpoint, priority=priority)
 
 
 def _draft_start(request: HttpRequest, project: Project) -> Start:
     """A draft to be changed, under its own name."""
     within = Run.objects.filter(project=project, state=RunState.DRAFT).select_related("project", "resume_checkpoint")
     run = object_for(request.user, Run, request.GET["edit"], within=within, project=project)
-    return Start(config_of(run), run.name, run.parent, checkpoint=run.resume_checkpoint, draft=run)
+    config, priority = config_of(run), Priority(run.priority)
+    return Start(config, run.name, run.parent, checkpoint=run.resume_checkpoint, draft=run, priority=priority)
 
 
 def chosen_of(asked: Any, project: Project) -> Chosen | None:

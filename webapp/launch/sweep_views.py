@@ -14,12 +14,14 @@ from django.views.decorators.http import require_POST
 from training.config import JobConfig
 from training.errors import ConfigError
 from webapp.common.pages import add_errors
-from webapp.launch.forms import RunForm
+from webapp.engine.services import role_to_launch
+from webapp.launch.forms import RunForm, class_sent
 from webapp.launch.sweep_form import SweepPart
 from webapp.launch.sweeps import plan_of, sweep_create
 from webapp.launch.views import form_context
 from webapp.people.teams.access import can_edit, project_for
 from webapp.people.teams.models import Project, Role, User
+from webapp.runs.states import Priority
 
 
 @login_required
@@ -39,7 +41,7 @@ def sweep_plan(request: HttpRequest, slug: str) -> HttpResponse:
 @require_POST
 def sweep_new(request: HttpRequest, slug: str) -> HttpResponse:
     """Launch all runs that the form and its fold describe, and open the sweep's page."""
-    project = project_for(request.user, slug, need=Role.EDITOR)
+    project = project_for(request.user, slug, need=role_to_launch(class_sent(request.POST)))
     form, part = RunForm(request.POST, project=project), SweepPart(request.POST)
     if form.is_valid() and form.config is not None:
         if form.cleaned_data["checkpoint"] or form.cleaned_data["draft"]:
@@ -71,6 +73,7 @@ def _launch(request: HttpRequest, project: Project, form: RunForm, part: SweepPa
             mode=part.mode,
             idempotency_key=form.cleaned_data["idempotency_key"] or None,
             anyway=request.POST.get("launch_anyway") == "yes",
+            priority=form.chosen_class or Priority.NORMAL,
         )
     except ValidationError as exc:
         add_errors(form, exc)

@@ -25,6 +25,7 @@ from webapp.launch.estimates import disk_forecast
 from webapp.launch.findings import option_title
 from webapp.launch.models import Sweep, SweepRun
 from webapp.people.teams.models import Project, User
+from webapp.runs.states import Priority
 
 MOST_NAME, MOST_VALUE = 80, 24
 SHORT = {
@@ -117,8 +118,9 @@ def sweep_create(
     mode: Mode = "product",
     idempotency_key: str | None = None,
     anyway: bool = False,
+    priority: Priority = Priority.NORMAL,
 ) -> Sweep:
-    """Launch all runs of a sweep, or none. Sent twice under one key it is one sweep.
+    """Launch all runs of a sweep with one ``priority``, or none. Sent twice under one key it is one sweep.
 
     Raises ``ValidationError`` for the name and ``ConfigError``, whose option names the axis.
     """
@@ -141,7 +143,7 @@ def sweep_create(
                 idempotency_key=key,
                 created_by=user,
             )
-            _launch(sweep, user, points, anyway)
+            _launch(sweep, user, points, anyway, priority)
     except IntegrityError as exc:
         if key and (found := Sweep.objects.filter(project=project, idempotency_key=key).first()):
             return found  # the first of two clicks
@@ -149,11 +151,13 @@ def sweep_create(
     return sweep
 
 
-def _launch(sweep: Sweep, user: User, points: Sequence[Point], anyway: bool) -> None:
+def _launch(sweep: Sweep, user: User, points: Sequence[Point], anyway: bool, priority: Priority) -> None:
     names = run_names(sweep.name, [point.values for point in points])
     for number, (point, name) in enumerate(zip(points, names, strict=True)):
         try:
-            run = launch_checked(project=sweep.project, user=user, name=name, config=point.config, anyway=anyway)
+            run = launch_checked(
+                project=sweep.project, user=user, name=name, config=point.config, anyway=anyway, priority=priority
+            )
         except ConfigError as exc:
             raise at_axis(exc, sweep.varied) from exc
         SweepRun.objects.create(sweep=sweep, number=number, run=run)

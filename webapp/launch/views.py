@@ -30,17 +30,19 @@ from training.plain import number_in
 from webapp.common.pages import add_errors, probe_allowed
 from webapp.common.text import in_words
 from webapp.engine.resolve import resolve
+from webapp.engine.services import role_to_launch
 from webapp.launch import background
 from webapp.launch.findings import Outcome, YamlProblem, config_from_text, options_of, yaml_set
-from webapp.launch.forms import RunForm, reference_choices, suggested_name
+from webapp.launch.forms import RunForm, class_sent, reference_choices, suggested_name
 from webapp.launch.memory_views import device_context
 from webapp.launch.models import Preparation, PreparationState
 from webapp.launch.preflight import child_environment, one_of_few, preflight
 from webapp.launch.start import chosen_of, gallery, start_of
 from webapp.launch.sweep_form import SweepPart
-from webapp.people.teams.access import can_edit, own, project_for
+from webapp.people.teams.access import can_edit, own, project_for, role_of
 from webapp.people.teams.models import Project, Role, User
 from webapp.runs.models import Run
+from webapp.runs.states import Priority
 
 
 def form_context(request: HttpRequest, project: Project, form: RunForm, **more: Any) -> dict[str, Any]:
@@ -60,7 +62,7 @@ def form_context(request: HttpRequest, project: Project, form: RunForm, **more: 
 
 
 def _yaml_context(request: HttpRequest, project: Project, name: str, text: str, **more: Any) -> dict[str, Any]:
-    """The page with a config as text; ``name`` is the run's, which goes back and forth with it."""
+    """The page with a config as text; name and priority are the run's, which go back and forth with it."""
     shown = {"tab": "yaml", "name": name, "yaml": text, **device_context(request, more.pop("config", None))}
     return {"project": project, "can_edit": can_edit(project), **shown, **more}
 
@@ -69,7 +71,8 @@ def _yaml_context(request: HttpRequest, project: Project, name: str, text: str, 
 @require_http_methods(["GET", "POST"])
 def run_new(request: HttpRequest, slug: str) -> HttpResponse:
     """The form of a new run; POST makes the run, which a worker checks and queues, and opens its page."""
-    project = project_for(request.user, slug, need=Role.VIEWER if request.method == "GET" else Role.EDITOR)
+    need = Role.VIEWER if request.method == "GET" else role_to_launch(class_sent(request.POST))
+    project = project_for(request.user, slug, need=need)
     if request.method == "GET":
         start = start_of(request, project)
         form = RunForm(
@@ -80,6 +83,7 @@ def run_new(request: HttpRequest, slug: str) -> HttpResponse:
             origin=start.origin,
             draft=start.draft,
             hold_out=start.hold_out,
+            priority=start.priority,
         )
         return render(request, "runs/new.html", form_context(request, project, form, chosen=start.chosen))
     form = RunForm(request.POST, project=project)
@@ -95,6 +99,7 @@ def run_new(request: HttpRequest, slug: str) -> HttpResponse:
             checkpoint=form.cleaned_data["checkpoint"],
             draft=form.cleaned_data["draft"],
             anyway=request.POST.get("launch_anyway") == "yes",
+            priority=form.chosen_class if role_of(project) == Role.OWNER else None,
         )
     except ValidationError as exc:
         add_errors(form, exc)
@@ -169,7 +174,7 @@ def run_yaml(request: HttpRequest, slug: str) -> HttpResponseBase:
         start = start_of(request, project)
         if start.origin is not None:
             return _yaml_download(start.config, start.origin.name)
-        return _yaml_page(request, project, start.config, start.name)
+        return _yaml_page(request, project, start.config, start.name, start.priority)
     if "yaml" in request.POST:
         return _from_yaml(request, project)
     form = RunForm(request.POST, project=project)
@@ -177,28 +182,32 @@ def run_yaml(request: HttpRequest, slug: str) -> HttpResponseBase:
         return render(request, "runs/new.html", form_context(request, project, form), status=422)
     if request.POST.get("download") == "yes":
         return _yaml_download(form.config, form.cleaned_data["name"])
-    return _yaml_page(request, project, form.config, form.cleaned_data["name"])
+    return _yaml_page(request, project, form.config, form.cleaned_data["name"], form.chosen_class)
 
 
 def _from_yaml(request: HttpRequest, project: Project) -> HttpResponse:
     """Show pasted YAML as the form, or its problems next to their lines."""
-    text, name = request.POST.get("yaml", ""), request.POST.get("name", "")[:80]
+    text, name, priority = request.POST.get("yaml", ""), request.POST.get("name", "")[:80], class_sent(request.POST)
     try:
         config = config_from_text(text)
     except YamlProblem as exc:
-        context = _yaml_context(request, project, name, text, problems=exc.problems)
+        context = _yaml_context(request, project, name, text, priority=priority, problems=exc.problems)
         return render(request, "runs/new.html", context, status=422)
     if request.POST.get("download") == "yes":
         return _yaml_download(config, name or "run")
     if "set" in request.POST:
-        context = _yaml_context(request, project, name, _text_set(text, request.POST["set"]), config=config)
+        text = _text_set(text, request.POST["set"])
+        context = _yaml_context(request, project, name, text, priority=priority, config=config)
         return render(request, "runs/new.html", context)
-    form = RunForm(project=project, config=config, name=name or suggested_name(project, config))
+    name = name or suggested_name(project, config)
+    form = RunForm(project=project, config=config, name=name, priority=priority or Priority.NORMAL)
     return render(request, "runs/new.html", form_context(request, project, form, imported=True))
 
 
-def _yaml_page(request: HttpRequest, project: Project, config: JobConfig, name: str) -> HttpResponse:
-    context = _yaml_context(request, project, name, config_to_yaml(config), config=config)
+def _yaml_page(
+    request: HttpRequest, project: Project, config: JobConfig, name: str, priority: Priority | None
+) -> HttpResponse:
+    context = _yaml_context(request, project, name, config_to_yaml(config), priority=priority, config=config)
     return render(request, "runs/new.html", context)
 
 

@@ -23,6 +23,7 @@ run_urlpatterns: list[URLPattern | URLResolver] = [
     path("columns/", list_views.run_columns, name="run-columns"),
     path("tag/", list_views.runs_tag, name="run-tag"),
     path("archive/", list_views.runs_archive, name="run-archive"),
+    path("queue/", list_views.runs_queue, name="run-queue-chosen"),
     path("runs.csv", list_views.runs_csv, name="run-csv"),
     path("<uuid:pk>/star/", list_views.run_star, name="run-star"),
     path("<uuid:pk>/label/", list_views.run_label, name="run-label"),

@@ -88,6 +88,7 @@ SAME: dict[str, str] = {
     PROJECT + "runs/new/memory/": f"POST {IN}memory",
     PROJECT + "runs/tag/": f"POST {IN}runs/batch",
     PROJECT + "runs/archive/": f"POST {IN}runs/batch",
+    PROJECT + "runs/queue/": f"POST {IN}runs/batch",
     RUN + "label/": "PATCH /runs/{run_id}",
     RUN + "star/": "POST /runs/{run_id}/star",
     PROJECT + "runs/imports/new/": f"POST {IN}runs/import",
@@ -167,7 +168,7 @@ SAME: dict[str, str] = {
 }
 # One notification is its person's; over the API only one's own can be named. A sweep's operation asks for more where
 # its runs are deleted too: tests/webapp/evaluation/sweeps/test_removal.py.
-OTHER_ROLES = {"notifications/<int:pk>/read/", SWEEP + "delete/runs/"}
+OTHER_ROLES = {"notifications/<int:pk>/read/", SWEEP + "delete/runs/", PROJECT + "runs/queue/"}
 
 
 def _unsafe() -> set[str]:

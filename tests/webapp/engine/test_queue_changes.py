@@ -9,6 +9,7 @@ import pytest
 from django.core.exceptions import ValidationError
 from django.utils import timezone, translation
 
+from tests.markup import dense
 from webapp.common.pools import TRAIN
 from webapp.engine.attempts import claim, first_in_line
 from webapp.engine.models import Outbox
@@ -149,3 +150,68 @@ def test_the_page_has_the_acts_for_owners_alone(line: Any, client_for: Any, alic
     Run.objects.filter(pk=run.pk).update(state="running")
     assert "Nothing was changed" in client_for(alice).post(address, {"act": "first"}, follow=True).content.decode()
     assert address not in client_for(alice).get(run.url).content.decode()
+
+
+def test_several_runs_are_held_released_and_reclassified_over_the_api(
+    line: Any, client_for: Any, alice: User, bob: User
+) -> None:
+    one, two, busy = line(3), line(2), line(1)
+    Run.objects.filter(pk=busy.pk).update(state="running")
+    address = f"/api/v1/projects/{one.project.slug}/runs/batch"
+
+    def send(user: User, act: str, **more: Any) -> Any:
+        body = {"act": act, "runs": [str(run.pk) for run in (two, busy, one)], **more}
+        return client_for(user).post(address, body, content_type="application/json")
+
+    answer = send(alice, "hold").json()
+    refused = {"ok": False, "code": "conflict", "message": "Nothing was changed: the run does not wait in the queue."}
+    assert [item["ok"] for item in answer["items"]] == [True, False, True] and answer["done"] == 2
+    assert answer["items"][1] == {"id": str(busy.pk), **refused}
+    assert set(Run.objects.exclude(on_hold_at=None)) == {one, two}
+    assert send(alice, "hold").json()["done"] == 2 and acts() == ["run_held", "run_held"], "twice is once"
+    assert send(alice, "release").json()["done"] == 2 and not Run.objects.exclude(on_hold_at=None).exists()
+    assert send(alice, "priority", priority="low").json()["done"] == 2
+    assert set(Run.objects.filter(priority="low")) == {one, two}
+    assert acts() == ["run_held"] * 2 + ["run_released"] * 2 + ["run_priority"] * 2
+    for act, more in (("priority", {}), ("hold", {"priority": "low"}), ("archive", {"priority": "high"})):
+        wrong = send(alice, act, **more)
+        assert wrong.status_code == 422 and [item["path"] for item in wrong.json()["detail"]] == ["priority"]
+    for act, more in (("hold", {}), ("release", {}), ("priority", {"priority": "high"})):
+        assert send(bob, act, **more).status_code == 403
+    assert set(Run.objects.filter(priority="low")) == {one, two} and len(acts()) == 6
+
+
+def test_several_runs_are_changed_from_the_list_by_owners_alone(
+    line: Any, client_for: Any, alice: User, bob: User
+) -> None:
+    one, two, busy = line(3), line(2), line(1)
+    Run.objects.filter(pk=busy.pk).update(state="running")
+    home = one.url.removesuffix(f"{one.pk}/")
+    address, chosen = f"{home}queue/", {"c": [str(run.pk) for run in (one, two, busy)]}
+    assert address not in client_for(bob).get(home).content.decode()
+    assert client_for(bob).get(address, chosen).status_code == 403
+    assert client_for(bob).post(address, chosen | {"act": "hold"}).status_code == 403
+    client = client_for(alice)
+    assert address in client.get(home).content.decode()
+    page = client.get(address, chosen).content.decode()
+    assert "Place of 3 runs in the queue" in dense(
+        page
+    ) and "1 run does not wait in the queue and stays as it is." in dense(page)
+    assert all(f'value="{act}"' in page for act in ("hold", "release", "high", "normal", "low"))
+    assert 'value="first"' not in page
+    answer = client.post(address, chosen | {"act": "hold", "next": f"{home}?state=active"}, follow=True)
+    assert answer.request["QUERY_STRING"] == "state=active"
+    assert [str(message) for message in answer.context["messages"]] == [
+        "2 runs are in the queue as you chose.",
+        f"{busy.name}: Nothing was changed: the run does not wait in the queue.",
+    ]
+    assert set(Run.objects.exclude(on_hold_at=None)) == {one, two} and acts() == ["run_held"] * 2
+    assert client.post(address, {"c": [str(busy.pk)], "act": "high"}, follow=True).context["messages"]
+    assert not Run.objects.filter(priority="high").exists()
+    client.post(address, chosen | {"act": "low"})
+    assert set(Run.objects.filter(priority="low")) == {one, two}
+    for act in ("first", "jump", ""):
+        assert client.post(address, chosen | {"act": act}).status_code == 400
+    assert not Run.objects.exclude(first_at=None).exists()
+    nothing = client_for(alice).post(address, {"act": "hold"}, follow=True)
+    assert [str(message) for message in nothing.context["messages"]] == ["Tick the boxes of the runs first."]

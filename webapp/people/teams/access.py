@@ -177,6 +177,11 @@ def projects_of(user: User | AnonymousUser) -> QuerySet[Project]:
     return found if token is None or token.project_id is None else found.filter(pk=token.project_id)
 
 
+def role_of(project: Project) -> Role:
+    """The role of the person for whom ``project_for`` fetched this project."""
+    return Role(getattr(project, "role", Role.VIEWER))
+
+
 def can_edit(project: Project) -> bool:
     """Whether the person for whom ``project_for`` fetched this project may write."""
-    return RANK[getattr(project, "role", Role.VIEWER)] >= RANK[Role.EDITOR]
+    return RANK[role_of(project)] >= RANK[Role.EDITOR]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any, cast
 from urllib.parse import urlsplit, urlunsplit
@@ -27,6 +28,7 @@ from webapp.common.serving import CsvResponse, csv_lines
 from webapp.common.text import translated
 from webapp.datasets.models import DatasetState
 from webapp.datasets.selectors import datasets_of
+from webapp.engine.services import QUEUE_ACTS, run_queue_change
 from webapp.launch.background import preparation_lines
 from webapp.people.teams.access import project_for
 from webapp.people.teams.models import Project, Role, User
@@ -36,7 +38,7 @@ from webapp.runs.records import columns, listing, marks
 from webapp.runs.records.columns import star, table_rows
 from webapp.runs.records.marks import LONGEST, MOST
 from webapp.runs.records.selectors import own_run
-from webapp.runs.states import TERMINAL, RunState
+from webapp.runs.states import TERMINAL, Priority, RunState
 
 PER_PAGE = 50
 CHOSEN_MOST = 200
@@ -247,6 +249,37 @@ def _message_archived(request: HttpRequest, outcome: marks.Archived, on: bool) -
             outcome.active,
         )
         messages.warning(request, left % {"n": outcome.active})
+
+
+@login_required
+@require_http_methods(["GET", "POST"])
+def runs_queue(request: HttpRequest, slug: str) -> HttpResponse:
+    """Hold or release those of the chosen runs that wait, or give them another class."""
+    project = project_for(request.user, slug, need=Role.OWNER)
+    chosen = _chosen_runs(request, project)
+    if not chosen:
+        return _none_chosen_response(request, slug)
+    back = _return_address(request, slug)
+    if request.method == "GET":
+        others = [run for run in chosen if run.state != RunState.QUEUED]
+        context = {"project": project, "chosen": chosen, "others": others, "priorities": Priority.choices}
+        return render(request, "runs/queue.html", context | {"back": back})
+    change = QUEUE_ACTS.get(request.POST.get("act", ""))
+    if change is None or change.first:  # one run alone can be first
+        return HttpResponse(status=400)
+    done, refused = 0, defaultdict[str, list[str]](list)
+    for run in chosen:
+        try:
+            run_queue_change(run=run, user=cast(User, request.user), change=change)
+            done += 1
+        except ValidationError as exc:
+            refused[_error_sentence(exc)].append(run.name)
+    if done:
+        changed = ngettext("%(n)d run is in the queue as you chose.", "%(n)d runs are in the queue as you chose.", done)
+        messages.success(request, changed % {"n": done})
+    for why, names in refused.items():
+        messages.warning(request, _("%(name)s: %(why)s") % {"name": _(", ").join(names), "why": why})
+    return redirect(back)
 
 
 @login_required

@@ -30,7 +30,7 @@ from webapp.common.words import failure
 from webapp.datasets.rollouts import BOUNDS, MAX_GAP, counts, gaps_of, pairs_order, pairs_problem
 from webapp.endpoints.selectors import run_spend
 from webapp.engine.services import (
-    Ahead,
+    QUEUE_ACTS,
     GoingOn,
     run_pause,
     run_queue_change,
@@ -305,14 +305,6 @@ def run_resume_view(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     return _act_and_redirect(
         request, slug, pk, run_resume, {"queued": _("The run is queued again."), "preparing": _("The run continues.")}
     )
-
-
-QUEUE_ACTS = {
-    "hold": Ahead(on_hold=True),
-    "release": Ahead(on_hold=False),
-    "first": Ahead(first=True),
-    **{str(priority): Ahead(priority=priority) for priority in Priority},
-}
 
 
 @login_required
