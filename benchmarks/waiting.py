@@ -6,7 +6,8 @@ with the order in which they are taken), and for comparison the row that was que
 (``oldest``).
 Prints JSON: the median and the 95th percentile of the milliseconds of each, what of it is processor time of Python and
 of PostgreSQL, and its queries.
-``--waiting 1000`` writes fewer, ``--folder F`` keeps the database for the next time.
+``--waiting 1000`` writes fewer, ``--folder F`` keeps the database for the next time. With ``--sessions`` each run plays
+in its project's environment, which holds too few sessions for all of them.
 """
 
 from __future__ import annotations
@@ -30,13 +31,14 @@ from benchmarks.kept import kept_services  # noqa: E402
 ROUNDS, PROJECTS, PEOPLE, AT_WORK, ATTEMPTS = 15, 40, 5, 64, 100_000
 
 
-def fill(waiting: int) -> None:
+def fill(waiting: int, sessions: bool) -> None:
     """Runs of forty projects, each with five people, and attempts of a year; a day's worth of them count."""
     from django.db import connection
     from django.utils import timezone
 
     from training.config import JobConfig
     from webapp.common.workers.models import Worker
+    from webapp.environments.models import Environment
     from webapp.people.teams.models import Project, Team, User
     from webapp.runs.models import Attempt, Run
 
@@ -45,10 +47,16 @@ def fill(waiting: int) -> None:
     people = [User.objects.create(username=f"person-{n}") for n in range(PROJECTS * PEOPLE)]
     projects = [Project.objects.create(team=team, name=f"P{n}", slug=f"p-{n}") for n in range(PROJECTS)]
 
+    worlds = [Environment.objects.create(project=project, name="world") for project in projects if sessions]
+    for world in worlds:
+        world.replicas.create(number=1, state="healthy", health={"slots": 64})
+
     def run(number: int, **fields: Any) -> Run:
         place = rng.randrange(PROJECTS)
         person = people[place * PEOPLE + rng.randrange(PEOPLE)]
         known = {"project": projects[place], "created_by": person, "name": f"r{number}", "total_steps": 100}
+        if worlds:
+            known["sessions"] = f"{worlds[place].pk}/{rng.choice([8, 16, 32, 48])}"
         queued_at = now - timedelta(minutes=rng.randrange(30 * 60))
         priority = rng.choice(["high", "normal", "normal", "normal", "low"])
         return Run(**known, config=config, resolved=config, queued_at=queued_at, priority=priority, **fields)
@@ -96,7 +104,7 @@ def timed(work: Callable[[], object]) -> dict[str, float]:
     return {name: round(value, 1) for name, value in found.items()} | {"queries": len(caught)}
 
 
-def measure(waiting: int) -> dict[str, Any]:
+def measure(waiting: int, sessions: bool) -> dict[str, Any]:
     """All figures; the database is filled unless it was before."""
     import django
 
@@ -104,21 +112,23 @@ def measure(waiting: int) -> dict[str, Any]:
     from django.core.management import call_command
 
     from webapp.common.pools import TRAIN
+    from webapp.common.workers.models import Worker
     from webapp.runs.models import Run
     from webapp.runs.records.order import can_start, first_of
     from webapp.runs.records.queue import read_queue
 
     call_command("migrate", verbosity=0)
     if not Run.objects.exists():
-        fill(waiting)
-    first, shown = first_of(TRAIN), read_queue().pool(TRAIN).in_order
+        fill(waiting, sessions)
+    worker = Worker.objects.order_by("name")[0]
+    first, shown = first_of(TRAIN, worker), read_queue().pool(TRAIN).in_order
     assert first is not None and first.pk == shown[0].pk
     lanes = Run.objects.filter(state="queued").order_by().values("priority", "project", "created_by").distinct().count()
     return {
         "waiting": Run.objects.filter(state="queued").count(),
         "heads": lanes,
         "load": round(os.getloadavg()[0], 1),
-        "claim": timed(lambda: first_of(TRAIN)),
+        "claim": timed(lambda: first_of(TRAIN, worker)),
         "oldest": timed(lambda: can_start(TRAIN).order_by("queued_at", "created_at", "pk").values("pk").first()),
         "read": timed(read_queue),
         "foresee": timed(lambda: read_queue().pool(TRAIN).order),
@@ -130,9 +140,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition(":")[0])
     parser.add_argument("--waiting", type=int, default=10_000)
     parser.add_argument("--folder", type=Path, help="where the database is kept for the next time")
+    parser.add_argument("--sessions", action="store_true", help="runs play in environments that are too small")
     options = parser.parse_args()
     with kept_services(options.folder):
-        print(json.dumps(measure(options.waiting), indent=1))
+        print(json.dumps(measure(options.waiting, options.sessions), indent=1))
     return 0
 
 

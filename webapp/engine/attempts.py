@@ -18,7 +18,6 @@ from pydantic import ValidationError
 from training.errors import Boundary, BudgetSpent, ErrorInfo
 from training.evaluation import REPORT_NAME, Report
 from webapp.common.clock import ahead_s
-from webapp.common.pools import TRAIN
 from webapp.common.storage import attempt_dir
 from webapp.common.workers.beating import worker_here, worker_name
 from webapp.common.workers.needs import Needs
@@ -26,15 +25,15 @@ from webapp.engine.courier import model_lost
 from webapp.engine.history import Lease, LeaseLost, dependency_error, event_add, run_transition
 from webapp.engine.projection import rollouts_close
 from webapp.runs.models import Attempt, Run
-from webapp.runs.records.order import at_limit, first_of
+from webapp.runs.records.order import first_of, no_room
 from webapp.runs.registry.models import Checkpoint, ModelKind, RegisteredModel
 from webapp.runs.states import LEASED, TERMINAL, RunState
 
 # The lease: which worker may run, and write about, a run. All times are those of the database's clock.
 #
 # 1. *Claim*: a queued run whose predecessor (``after``) has succeeded, whose pool the place is of, whose needs its
-#    worker meets, and whose project may have its devices, gets ``attempt + 1``, an owner and a beat in one
-#    compare-and-set. Of any number of workers that try at once, one gets it.
+#    worker meets, whose project may have its devices, and whose environments have its sessions, gets ``attempt + 1``,
+#    an owner and a beat in one compare-and-set. Of any number of workers that try at once, one gets it.
 # 2. *Beat*: the owner renews ``lease_beat_at`` every ``LEASE_BEAT_S`` where attempt and owner are still its own. A
 #    refused beat means that it has been fenced: it kills its trainer and leaves.
 # 3. *Fence*: every write names (attempt, owner) in the same statement that takes its ``seq`` (``history.seq_take``).
@@ -70,7 +69,7 @@ def claim(run_id: UUID) -> Lease | None:
         run = Run.objects.select_for_update(no_key=True).filter(pk=run_id, state=RunState.QUEUED).first()
         if run is None or not _predecessor_ready(run) or run.on_hold_at is not None:
             return None
-        if not Needs.parse(run.needs).met_by(worker_here()) or (run.pool == TRAIN and at_limit(run)):
+        if not Needs.parse(run.needs).met_by(worker_here()) or no_room(run):
             return None
         lease = Lease(run.pk, run.attempt + 1, new_owner())
         run_transition(

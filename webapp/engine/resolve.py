@@ -43,6 +43,7 @@ from webapp.people.teams.models import Project
 from webapp.rewards.models import RewardSpec
 from webapp.rewards.services import custom_refusal, with_hashes
 from webapp.runs.models import Run
+from webapp.runs.records.sessions import sessions_asked, sessions_text
 from webapp.runs.registry.models import Checkpoint, ModelKind, RegisteredModel
 from webapp.runs.rollouts.models import Rollout
 from webapp.runs.states import RunState
@@ -99,6 +100,13 @@ def resolve(project: Project, config: JobConfig, *, launched: bool = False) -> R
     if environment is None or config.mix.parts:  # what simple policies reach differs from part to part
         return Resolved(plain, after)
     return Resolved(plain, after, environment.baselines(), environment.version)
+
+
+def sessions_of(project: Project, config: JobConfig, resolved: JobConfig) -> str:
+    """The sessions that a job plays at once, by environment, as its run's row has them."""
+    asked = {name_in("environment", name): count for name, count in sessions_asked(config, resolved).items()}
+    rows = Environment.objects.filter(project=project, name__in=asked).values_list("pk", "name") if asked else ()
+    return sessions_text({pk: asked[name] for pk, name in rows})
 
 
 def launched_without_rewards(run: Run) -> bool:

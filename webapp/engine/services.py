@@ -35,7 +35,7 @@ from webapp.common.words import CREATED, reason_of
 from webapp.common.workers.needs import Needs
 from webapp.engine import history
 from webapp.engine.history import Lease, event_add, run_transition
-from webapp.engine.resolve import Resolved, resolve
+from webapp.engine.resolve import Resolved, resolve, sessions_of
 from webapp.engine.sampler import pool_of_model
 from webapp.people.teams.audit import audit
 from webapp.people.teams.models import AuditAction, Project, Role, User
@@ -350,7 +350,7 @@ def run_create(
                 parent=checkpoint.run if checkpoint else None,
                 resume_checkpoint=checkpoint,
                 resume_step=checkpoint.step if checkpoint else None,
-                **_resolved_fields(config, resolved),
+                **_resolved_fields(project, config, resolved),
             )
             created = {"from": None, "to": run.state, "reason": sentence(CREATED).data, "error": None}
             event_add(run.pk, "state", created, attempt=0)
@@ -391,7 +391,7 @@ def run_launch(*, run: Run, user: User | None = None, audited: bool = False) -> 
     ``audited``: the person's act has its row already.
     """
     config = JobConfig.model_validate(run.config)
-    fields = {**_resolved_fields(config, resolve(run.project, config)), "archived_at": None}
+    fields = {**_resolved_fields(run.project, config, resolve(run.project, config)), "archived_at": None}
     drafts = frozenset({RunState.DRAFT})
     if (
         run_transition(run.pk, RunState.QUEUED, sources=drafts, reason=_reason_with_user("launched", user), **fields)
@@ -437,7 +437,7 @@ def run_resume(*, run: Run, user: User | None = None, reason: Sentence | None = 
         fields: dict[str, Any] = {"attempts_forgiven": run.attempt, "archived_at": None}
         if run.attempt == 0:
             config = JobConfig.model_validate(run.config)
-            fields |= _resolved_fields(config, resolve(run.project, config))
+            fields |= _resolved_fields(run.project, config, resolve(run.project, config))
         words = reason or _reason_with_user("resumed", user)
         sources = frozenset({RunState(run.state)})
         if run_transition(run.pk, RunState.QUEUED, sources=sources, reason=words, **fields):
@@ -559,7 +559,7 @@ def _pool_of(config: JobConfig) -> str:
     return pool_of_model(config.model) if continues and not needs_device else TRAIN
 
 
-def _resolved_fields(config: JobConfig, resolved: Resolved | None) -> dict[str, Any]:
+def _resolved_fields(project: Project, config: JobConfig, resolved: Resolved | None) -> dict[str, Any]:
     if resolved is None:
         return {"total_steps": config.run.max_steps}
     after, pool = resolved.after, _pool_of(resolved.config)
@@ -567,6 +567,7 @@ def _resolved_fields(config: JobConfig, resolved: Resolved | None) -> dict[str, 
         "pool": pool,
         "needs": Needs.of(resolved.config).text if pool == TRAIN else "",
         "devices": resolved.config.devices,
+        "sessions": sessions_of(project, config, resolved.config),
         "resolved": resolved.config.model_dump(mode="json"),
         "baselines": resolved.baselines,
         "after": after if after is not None and after.state != RunState.SUCCEEDED else None,

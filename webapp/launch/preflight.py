@@ -61,6 +61,7 @@ from webapp.people.teams.services import hub_env
 from webapp.rewards.cases import paid_for
 from webapp.runs.models import Run
 from webapp.runs.records.queue_words import SHOWN, needs_words, worker_words
+from webapp.runs.records.sessions import rooms_of, sessions_asked
 
 # --- Checking rewards -----------------------------------------------------------------------------------------------
 # The checks of the reward before a launch: whether it can be scored, and what it pays for.
@@ -165,6 +166,7 @@ def _quick_checks(project: Project, config: JobConfig, resolved: JobConfig) -> I
     yield from _check_secrets(project, config, resolved)
     yield from _check_workers(resolved)
     yield from _check_limit(project, resolved)
+    yield from _check_sessions(project, config, resolved)
     yield _check_disk(resolved)
 
 
@@ -354,6 +356,21 @@ def _check_limit(project: Project, config: JobConfig) -> Iterator[Check]:
     hint = _("Ask for fewer devices, or ask an administrator of this installation for a higher limit.")
     values = {"asks": config.devices, "limit": limit}
     yield Check(_("Device limit"), False, sentence % values, hint, path="hardware.devices")
+
+
+def _check_sessions(project: Project, config: JobConfig, resolved: JobConfig) -> Iterator[Check]:
+    """A run that plays more at once than the servers of an environment hold gets all of it, and waits for that."""
+    asked = {name_in("environment", name): count for name, count in sessions_asked(config, resolved).items()}
+    for room in rooms_of([project.pk]).values():
+        if asked.get(room.name, 0) > room.slots:
+            sentence = _(
+                "It plays %(asks)d episodes at once, and %(name)s holds %(slots)d: the run waits until it can have all "
+                "of them, and no other run plays there meanwhile."
+            )
+            values = {"asks": asked[room.name], "name": room.name, "slots": room.slots}
+            hint = _("Start more servers of it, or play fewer rollouts in a step.")
+            path = "environment.name"
+            yield Check(_("Environment sessions"), False, sentence % values, hint, path=path, remark=True)
 
 
 def _asked_devices(config: JobConfig) -> Iterator[tuple[str, bool]]:

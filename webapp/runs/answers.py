@@ -152,9 +152,10 @@ class Queue(QueueWords):
     )
     ahead: int | None = Field(description="how many runs are taken before it")
     why: str = Field(
-        description="busy, starting, on_hold, draining, limit, no_fit, no_worker, worker_problem, worker_lost, after, "
-        "after_stopped, after_paused or after_draft; no_fit: no living worker has what it asks for; "
-        "limit: its project has all the devices that it may have at once"
+        description="busy, starting, on_hold, draining, limit, sessions, no_fit, no_worker, worker_problem, "
+        "worker_lost, after, after_stopped, after_paused, after_draft; no_fit: no living worker has what it asks for; "
+        "limit: its project has all the devices that it may have at once; "
+        "sessions: its environment has too few free sessions for it, or they are kept for a run before it"
     )
     rule: str = Field(
         description="by what the first of the runs ahead goes first: priority, put_first, overdue, project_devices, "

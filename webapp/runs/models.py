@@ -61,6 +61,12 @@ class Run(UuidModel):
     devices = models.PositiveIntegerField(
         default=1, db_default=1, help_text="how many devices it has while a worker has it"
     )
+    sessions = models.TextField(
+        blank=True,
+        default="",
+        db_default="",
+        help_text="how many sessions of which environments it plays at once, as its launch found: records.sessions",
+    )
     priority = models.CharField(
         max_length=6,
         choices=Priority.choices,

@@ -4,6 +4,9 @@
 lane, which has an order of its own, so only the first run of each lane can be next: a claim reads these heads alone,
 however many runs wait. ``Lines.first`` compares those that a worker can train; ``queue.py`` asks it again and again to
 foresee which runs are taken later.
+
+A run that needs more sessions of an environment than are free is passed by others, until it goes before the shares:
+then the sessions of its environments are kept for it.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from __future__ import annotations
 import heapq
 from bisect import insort
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cached_property, lru_cache
@@ -23,10 +26,12 @@ from django.db.models import Case, DurationField, ExpressionWrapper, F, Q, Query
 from django.db.models.functions import Coalesce, Greatest, Least, Now
 
 from webapp.common.pools import TRAIN
+from webapp.common.workers.beating import living
 from webapp.common.workers.models import Worker
 from webapp.common.workers.needs import Needs
 from webapp.people.teams.models import Project
 from webapp.runs.models import Attempt, Run
+from webapp.runs.records.sessions import Room, rooms_of, sessions_in
 from webapp.runs.states import LEASED, Priority, RunState
 
 MISSED_BEATS = 2.5  # a worker that is silent for longer may be lost: its run, queued earlier, would go first
@@ -61,6 +66,8 @@ class InLine:
     priority: str
     needs: str
     devices: int
+    pool: str
+    sessions: str
     first_at: datetime | None
     state: str
     queued_at: datetime | None
@@ -78,6 +85,11 @@ class InLine:
     def silent(self) -> bool:
         """Whether a worker has it and misses its beats."""
         return not self.queued and self.heard_at is not None and self.read_at - self.heard_at > silent_after()
+
+    @cached_property
+    def plays(self) -> Mapping[UUID, int]:
+        """How many sessions of which environments it plays at once."""
+        return sessions_in(self.sessions)
 
     @cached_property
     def lane(self) -> Lane:
@@ -153,9 +165,20 @@ class Share:
 
 
 class Shares:
-    """The shares of all projects, and of each person in them, in one pool."""
+    """The shares of all projects, and of each person in them, in one pool, and the sessions that runs play.
 
-    def __init__(self, used: Iterable[tuple[UUID, UUID | None, float]] = (), at_work: Iterable[InLine] = ()) -> None:
+    ``rooms`` are the environments whose sessions count. Runs at work ``elsewhere``, in another pool, take no share.
+    """
+
+    def __init__(
+        self,
+        used: Iterable[tuple[UUID, UUID | None, float]] = (),
+        at_work: Iterable[InLine] = (),
+        rooms: Mapping[UUID, Room] | None = None,
+        elsewhere: Iterable[InLine] = (),
+    ) -> None:
+        self.rooms = rooms or {}
+        self.played: dict[UUID, int] = defaultdict(int)
         self.projects: dict[UUID, Share] = defaultdict(Share)
         self.people: dict[tuple[UUID, UUID | None], Share] = defaultdict(Share)
         for project, person, seconds in used:
@@ -163,20 +186,46 @@ class Shares:
             self.people[project, person].seconds += seconds
         for run in at_work:
             self.change(run, 1, 0.0)
+        for run in elsewhere:
+            self.play(run, 1)
 
     def change(self, run: InLine, sign: int, at: float) -> None:
-        """A run takes its devices, or with -1 gives them back."""
+        """A run takes its devices and sessions, or with -1 gives them back."""
         self.projects[run.project_id].change(sign * run.devices, at)
         self.people[run.project_id, run.created_by_id].change(sign * run.devices, at)
+        self.play(run, sign)
+
+    def play(self, run: InLine, sign: int) -> None:
+        """A run takes its sessions, or with -1 gives them back."""
+        for environment in self.counted(run):
+            self.played[environment] += sign * self._taken_by(run, environment)
+
+    def counted(self, run: InLine) -> list[UUID]:
+        """Its environments whose sessions count."""
+        return [environment for environment in run.plays if environment in self.rooms]
+
+    def lacks(self, run: InLine) -> list[UUID]:
+        """Its environments that have too few free sessions for it."""
+        played, rooms = self.played, self.rooms
+        return [each for each in self.counted(run) if played[each] + self._taken_by(run, each) > rooms[each].slots]
+
+    def _taken_by(self, run: InLine, environment: UUID) -> int:
+        """One that plays more at once than there are takes all: more of them wait for their turn inside the run."""
+        return min(run.plays[environment], self.rooms[environment].slots)
 
     def over_limit(self, run: InLine) -> bool:
         """Whether its project would have more devices with this run than it may have at once."""
         return run.limit is not None and self.projects[run.project_id].devices + run.devices > run.limit
 
+    @staticmethod
+    def before_shares(run: InLine, at: float = 0.0) -> bool:
+        """Whether no share counts for a run: an owner put it first, or it waited too long."""
+        return run.since[0] != 0 or run.waited_s + at > OVERDUE_S
+
     def rank(self, run: InLine, at: float = 0.0, *, of_project: bool = True) -> Rank:
         """What decides about a run ``at`` seconds from now; without ``of_project``, between runs of one project."""
         priority, first, since = CLASSES[run.priority], run.since[0], run.since[1:]
-        if first or run.waited_s + at > OVERDUE_S:  # no share counts
+        if self.before_shares(run, at):
             return Rank(priority, first, since[0], 0, 0, 0, 0, *since)
         person, devices, minutes = self.people[run.project_id, run.created_by_id], 0, 0
         if of_project:
@@ -200,11 +249,11 @@ class _Heap(Generic[K]):
             self._ranks[key] = rank
             heapq.heappush(self._heap, (rank, key))
 
-    def least(self) -> K | None:
-        """The key whose rank is the least."""
+    def least(self) -> tuple[Rank, K] | None:
+        """The least rank, and its key."""
         while self._heap and self._ranks.get(self._heap[0][1]) is not self._heap[0][0]:
             heapq.heappop(self._heap)
-        return self._heap[0][1] if self._heap else None
+        return self._heap[0] if self._heap else None
 
 
 class Line(Generic[R]):
@@ -234,13 +283,14 @@ class Line(Generic[R]):
         self._rank_person(run)
         self._rank_project(run.project_id)
 
-    def first(self, at: float = 0.0) -> R | None:
-        """The run to take ``at`` seconds from now; ``None`` where none waits."""
+    def first(self, at: float = 0.0) -> tuple[Rank, R] | None:
+        """The run to take ``at`` seconds from now, after its rank; ``None`` where none waits."""
         if at != self._at:
             self._at = at
             self._rank_all()
-        project = self._projects.least()
-        return None if project is None else self._first_in(project)
+        found = self._projects.least()
+        run = None if found is None else self._first_in(found[1])
+        return None if found is None or run is None else (found[0], run)
 
     def take(self, run: R) -> None:
         """The run that is first leaves the line."""
@@ -252,8 +302,8 @@ class Line(Generic[R]):
         self._rank_project(run.project_id)
 
     def _first_in(self, project: UUID) -> R | None:
-        lane = self._heaps[project].least() if project in self._heaps else None
-        return None if lane is None else self._lanes[lane][0]
+        found = self._heaps[project].least() if project in self._heaps else None
+        return None if found is None else self._lanes[found[1]][0]
 
     def _rank_all(self) -> None:
         self._heaps, self._projects = {}, _Heap[UUID]()
@@ -277,39 +327,71 @@ class Line(Generic[R]):
         self._projects.put(project, None if run is None or waits else self._shares.rank(run, self._at))
 
 
-class Lines(Generic[R]):
-    """Runs that may be taken: a line for those of each needs, between which the same shares decide."""
+def anyone(_needs: str) -> bool:
+    """Meets all needs."""
+    return True
 
-    def __init__(self, runs: Iterable[R], shares: Shares) -> None:
-        self._shares, self._at = shares, 0.0
-        by_needs: dict[str, list[R]] = defaultdict(list)
+
+class Lines(Generic[R]):
+    """Runs that may be taken: a line for those of the same needs and sessions, between which the same shares decide.
+    ``served`` says which needs some worker meets."""
+
+    def __init__(self, runs: Iterable[R], shares: Shares, served: Callable[[str], bool] = anyone) -> None:
+        self._shares, self._served, self._at = shares, served, 0.0
+        alike: dict[tuple[str, str], list[R]] = defaultdict(list)
         for run in runs:
-            by_needs[run.needs].append(run)
-        self._lines = {needs: Line(found, shares) for needs, found in by_needs.items()}
+            alike[self._line_of(run)].append(run)
+        self._lines = {key: Line(found, shares) for key, found in alike.items()}
+        self._of_project: dict[UUID, set[tuple[str, str]]] = defaultdict(set)
+        for key, found in alike.items():
+            for run in found:
+                self._of_project[run.project_id].add(key)
+
+    def _line_of(self, run: R) -> tuple[str, str]:
+        return run.needs, run.sessions if self._shares.counted(run) else ""
 
     def add(self, run: R) -> None:
         """One more run that may be taken."""
-        self._lines.setdefault(run.needs, Line((), self._shares)).add(run)
+        key = self._line_of(run)
+        self._of_project[run.project_id].add(key)
+        self._lines.setdefault(key, Line((), self._shares)).add(run)
 
-    def first(self, at: float = 0.0, meets: Callable[[str], bool] = lambda _needs: True) -> R | None:
+    def first(self, at: float = 0.0, meets: Callable[[str], bool] = anyone) -> R | None:
         """The run to take ``at`` seconds from now by a worker that meets these needs; ``None`` where none waits."""
         self._at = at
-        heads = (line.first(at) for needs, line in self._lines.items() if meets(needs))
-        return min((run for run in heads if run is not None), key=lambda run: self._shares.rank(run, at), default=None)
+        kept = set[UUID]()  # for those that go before the shares and have too few sessions yet
+        heads = self._heads(at, lambda needs: meets(needs) or self._served(needs))
+        heapq.heapify(heads)
+        while heads:
+            _rank, run = heapq.heappop(heads)
+            lacks = self._shares.lacks(run)
+            if not lacks and kept.isdisjoint(run.plays) and meets(run.needs):
+                return run
+            if lacks and self._shares.before_shares(run, at):
+                kept.update(self._shares.counted(run))
+        return None
+
+    def _heads(self, at: float, meets: Callable[[str], bool]) -> list[tuple[Rank, R]]:
+        found = (line.first(at) for (needs, _sessions), line in self._lines.items() if meets(needs))
+        return [head for head in found if head is not None]
 
     def take(self, run: R) -> None:
         """The run that is first leaves its line with its devices, at the time of the last look."""
-        self._lines[run.needs].take(run)
+        self._lines[self._line_of(run)].take(run)
         self._change(run, 1, self._at)
 
     def give_back(self, run: InLine, at: float) -> None:
         """A run gives its devices back."""
         self._change(run, -1, at)
 
+    def leave(self, run: InLine) -> None:
+        """A run of another pool, or one that ends at no known time, gives its sessions back."""
+        self._shares.play(run, -1)
+
     def _change(self, run: InLine, sign: int, at: float) -> None:
         self._shares.change(run, sign, at)
-        for line in self._lines.values():
-            line.share_changed(run)
+        for key in self._of_project[run.project_id]:
+            self._lines[key].share_changed(run)
 
 
 # --- Read -----------------------------------------------------------------------------------------------------------
@@ -353,7 +435,7 @@ _MADE = ("limit", "heard_at", "read_at")
 LIMIT = Case(When(pool=TRAIN, then=F("project__device_limit")))
 """The devices that the project of a run may have at once. What asks endpoints has none."""
 _COLUMNS = tuple(name for name in InLine.__dataclass_fields__ if name not in _MADE)
-_LANE = ("priority", "project_id", "created_by_id", "needs")
+_LANE = ("priority", "project_id", "created_by_id", "needs", "sessions")
 
 
 def _rows(rows: QuerySet[Run]) -> list[InLine]:
@@ -361,31 +443,44 @@ def _rows(rows: QuerySet[Run]) -> list[InLine]:
     return [InLine(**row) for row in rows.annotate(**made).values(*_COLUMNS, *_MADE)]
 
 
-def at_limit(run: Run) -> bool:
-    """Whether the project of a run that is claimed has as many devices as it may have. Locks the project, so that two
-    workers do not claim its last device at once."""
-    project = Project.all_objects.select_for_update(no_key=True).get(pk=run.project_id)
-    if project.device_limit is None:
+def no_room(run: Run) -> bool:
+    """Whether a run that is claimed would pass the device limit of its project, or the sessions of an environment.
+
+    Locks the project where either counts, so that two workers never claim the last device or session at once.
+    """
+    project = Project.all_objects.filter(pk=run.project_id)
+    rooms = rooms_of([run.project_id]) if run.sessions else {}
+    limited = run.pool == TRAIN and project.filter(device_limit__isnull=False).exists()
+    if not limited and rooms.keys().isdisjoint(sessions_in(run.sessions)):
         return False
-    had = Run.objects.filter(project=project, state__in=LEASED, pool=TRAIN, imported=False)
-    return (had.aggregate(n=Sum("devices"))["n"] or 0) + run.devices > project.device_limit
+    project.select_for_update(no_key=True).get()
+    leased = _rows(Run.objects.filter(project=run.project_id, state__in=LEASED, imported=False).order_by())
+    at_work, elsewhere = _apart(run.pool, leased)
+    shares, (mine,) = Shares((), at_work, rooms, elsewhere), _rows(Run.objects.filter(pk=run.pk))
+    return shares.over_limit(mine) or bool(shares.lacks(mine))
 
 
 def first_of(pool: str, worker: Worker) -> InLine | None:
-    """The run of a pool that goes first on a worker, in three queries; ``None`` where it can start none.
+    """The run of a pool that goes first on a worker; ``None`` where it can start none. In three queries, and two more
+    where one of the runs plays in an environment.
 
     One that a silent worker has is in line too: it may have to be taken again.
     """
     order = (*_LANE, F("first_at").desc(nulls_last=True), F("queued_at").asc(nulls_last=True), "created_at", "pk")
     able = meets(worker)
-    heads = [run for run in _rows(can_start(pool).order_by(*order).distinct(*_LANE)) if able(run.needs)]
-    if not heads:
+    heads = _rows(can_start(pool).order_by(*order).distinct(*_LANE))
+    if not any(able(run.needs) for run in heads):
         return None
-    leased = _rows(Run.objects.filter(state__in=LEASED, pool=pool, imported=False).order_by())
-    silent = [run for run in leased if run.silent and able(run.needs)]
-    return Lines([*heads, *silent], _shares(pool, leased)).first()
+    rooms = rooms_of({run.project_id for run in heads if run.sessions}) if any(run.sessions for run in heads) else {}
+    others = [meets(each) for each in living(pool)] if rooms else []
+    leased = _rows(Run.objects.filter(state__in=LEASED, imported=False).order_by())
+    at_work, elsewhere = _apart(pool, [run for run in leased if not run.silent])
+    silent = [run for run in leased if run.silent and run.pool == pool]
+    shares = Shares([row[1:] for row in used_seconds(pool)], at_work, rooms, elsewhere)
+    lines = Lines([*heads, *silent], shares, lambda needs: any(meets_them(needs) for meets_them in others))
+    return lines.first(meets=able)
 
 
-def _shares(pool: str, leased: Sequence[InLine]) -> Shares:
-    used = [row[1:] for row in used_seconds(pool)]
-    return Shares(used, (run for run in leased if not run.silent))
+def _apart(pool: str, runs: Sequence[InLine]) -> tuple[list[InLine], list[InLine]]:
+    """Those of a pool, and the others."""
+    return [run for run in runs if run.pool == pool], [run for run in runs if run.pool != pool]

@@ -1,10 +1,10 @@
 """The queue of runs: who is ahead of whom, which run holds which worker, and when the next one starts.
 
-``order.py`` decides which run goes first. ``read_queue`` reads all runs that wait or hold a place, all workers and the
-device time of the last day, in one query each. It then does what workers will do: each place goes, when its run ends,
-to the run that is first by then. Three such courses (as measured, as quick and as slow as the measured steps) give the
-expected start and its range. A run of unknown length ends never in the first and the last of them, and at once in the
-quick one.
+``order.py`` decides which run goes first. ``read_queue`` reads all runs that wait or hold a place, all workers, the
+device time of the last day, and the sessions of environments, in one query each. It then does what workers will do:
+each place goes, when its run ends, to the run that is first by then. Three such courses (as measured, as quick and as
+slow as the measured steps) give the expected start and its range. A run of unknown length ends never in the first and
+the last of them, and at once in the quick one.
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ from webapp.common.pools import ENDPOINT, TRAIN
 from webapp.common.workers.models import GONE_AFTER, Worker
 from webapp.runs.metrics.models import MetricPoint
 from webapp.runs.models import Run
-from webapp.runs.records.order import LIMIT, InLine, Lines, Rank, Shares, meets, used_seconds
+from webapp.runs.records.order import LIMIT, InLine, Lines, Rank, Shares, anyone, meets, used_seconds
 from webapp.runs.records.selectors import STEP_TIME
+from webapp.runs.records.sessions import Room, rooms_of
 from webapp.runs.states import LEASED, RunState
 
 STEPS_MEASURED = 20
@@ -58,7 +59,6 @@ class Waiting(InLine):
     project__name: str
     project__slug: str
     created_by__username: str | None
-    pool: str
     on_hold_at: datetime | None
     step: int
     total_steps: int
@@ -171,7 +171,8 @@ class Place(NamedTuple):
 class _Course:
     """One way in which the places of a pool are taken. ``length`` gives the seconds that a run keeps its place.
 
-    ``free`` are the places with the time at which each is free.
+    ``free`` are the places with the time at which each is free. Runs at work ``apart`` have none of them and give their
+    sessions back at their end.
     """
 
     def __init__(
@@ -181,13 +182,18 @@ class _Course:
         ended: Mapping[UUID, float],
         shares: Shares,
         length: Callable[[Waiting], float],
+        apart: Iterable[Waiting] = (),
+        served: Callable[[str], bool] = anyone,
     ) -> None:
         self._numbers, self._length = count(), length
-        self._events: list[tuple[float, int, Place | None]] = [(at, next(self._numbers), place) for at, place in free]
+        found: list[tuple[float, Place | Waiting]] = [*free, *((ended[run.pk], run) for run in apart)]
+        self._events: list[tuple[float, int, Place | Waiting | None]] = [
+            (at, next(self._numbers), of) for at, of in found
+        ]
         self._later: list[tuple[float, int, Waiting]] = []  # that may be taken once their predecessors have ended
         self._followers: dict[UUID | None, list[Waiting]] = {}  # whose predecessors have not begun
         waiting = list(waiting)
-        self._line = Lines((run for run in waiting if not run.blocked), shares)
+        self._line = Lines((run for run in waiting if not run.blocked), shares, served)
         for run in waiting:
             if run.blocked:
                 self._followers.setdefault(run.after_id, []).append(run)
@@ -209,12 +215,14 @@ class _Course:
         """
         found, clock, idle = dict[UUID, Start](), 0.0, defaultdict[Callable[[str], bool], list[Place]](list)
         while self._events:
-            at, _number, place = heapq.heappop(self._events)
+            at, _number, of = heapq.heappop(self._events)
             clock = at if math.isfinite(at) else clock  # shares do not change after the last end that is known
-            if place is not None:
-                if place.run is not None and math.isfinite(at):
-                    self._line.give_back(place.run, at)
-                idle[place.meets].append(place)
+            if isinstance(of, Waiting):
+                self._line.leave(of)
+            elif of is not None:
+                if of.run is not None:
+                    self._line.give_back(of.run, at) if math.isfinite(at) else self._line.leave(of.run)
+                idle[of.meets].append(of)
             while self._later and self._later[0][0] <= at:
                 self._line.add(heapq.heappop(self._later)[2])
             for meets_needs, places in idle.items():
@@ -275,7 +283,7 @@ class Queued:
 
 
 NEVER = Start(math.inf, "")
-NOWHERE = Place("", None, lambda _needs: True)
+NOWHERE = Place("", None, anyone)
 """In the place of workers where none is alive: the order of all runs."""
 WAITS_FOR = {
     RunState.CANCELLED: "after_stopped",
@@ -287,7 +295,14 @@ WAITS_FOR = {
 class Pool:
     """The places of one pool, and its line."""
 
-    def __init__(self, name: str, runs: Sequence[Waiting], workers: Sequence[Worker], used: Sequence[Used]) -> None:
+    def __init__(
+        self,
+        name: str,
+        runs: Sequence[Waiting],
+        workers: Sequence[Worker],
+        used: Sequence[Used],
+        rooms: Mapping[UUID, Room],
+    ) -> None:
         serving = [worker for worker in workers if name in worker.queues]
         able = [worker for worker in serving if not worker.problem]
         living = [worker for worker in able if not worker.draining]
@@ -300,6 +315,8 @@ class Pool:
         self.line = [run for run in runs if run.pool == name and (run.queued or run.silent) and not run.on_hold]
         self._used = [row[1:] for row in used if row[0] == name]
         self._at_work = [run for run in at_work if run.pool == name]
+        self._elsewhere = [run for run in at_work if run.pool != name]
+        self._rooms = rooms
         self.places = [place for worker in living for place in _places_of(worker, at_work)]
 
     @property
@@ -319,14 +336,19 @@ class Pool:
 
     @property
     def shares(self) -> Shares:
-        """The devices and the device time of projects and people as they are now."""
-        return Shares(self._used, self._at_work)
+        """The devices and the device time of projects and people, and the sessions that are played, as they are now."""
+        return Shares(self._used, self._at_work, self._rooms, self._elsewhere)
 
     def _course(self, length: Callable[[Waiting], float]) -> dict[UUID, Start]:
         free = [(length(place.run) if place.run else 0.0, place) for place in self.places]
         ended = {pk: length(run) for pk, run in self.ended.items()}
-        # Without workers: the order alone.
-        return _Course(free or [(math.inf, NOWHERE)], self.line, ended, self.shares, length).starts()
+        free = free or [(math.inf, NOWHERE)]  # without workers: the order alone
+        placed = {place.run.pk for place in self.taken if place.run is not None}
+        apart = [run for run in (*self._at_work, *self._elsewhere) if run.pk not in placed]
+        return _Course(free, self.line, ended, self.shares, length, apart, self._served).starts()
+
+    def _served(self, needs: str) -> bool:
+        return not self.places or any(place.meets(needs) for place in self.places)
 
     @cached_property
     def expected(self) -> dict[UUID, Start]:
@@ -397,7 +419,23 @@ class Pool:
         free = sum(place.run is None for place in able)
         if self.shares.over_limit(run):
             return "limit"
+        if self.shares.lacks(run) or self.kept_for(run) is not None:
+            return "sessions"
         return "starting" if expected == 0 and len(self.before(run)) < free else "busy"
+
+    def kept_for(self, run: Waiting) -> Waiting | None:
+        """The run before this one for which the sessions of its environments are kept."""
+        ranked, shared = self.shares, set(self.shares.counted(run))
+        keeps = (each for each in self._keepers if each.pk != run.pk and shared.intersection(each.plays))
+        found = min(keeps, key=ranked.rank, default=None)
+        return found if found is not None and ranked.rank(found) < ranked.rank(run) else None
+
+    @cached_property
+    def _keepers(self) -> list[Waiting]:
+        """Runs that go before the shares, and whose environments have too few free sessions for them."""
+        shares = self.shares
+        first = (run for run in self.line if not run.blocked and shares.before_shares(run) and self._served(run.needs))
+        return [run for run in first if shares.lacks(run)]
 
     def before(self, run: Waiting) -> list[Waiting]:
         """The runs that are taken before this one by workers that could train it, in that order."""
@@ -426,15 +464,17 @@ def _places_of(worker: Worker, at_work: Iterable[Waiting]) -> list[Place]:
 class Queue:
     """All queues as they are now."""
 
-    def __init__(self, runs: Sequence[Waiting], workers: Sequence[Worker], used: Sequence[Used]) -> None:
+    def __init__(
+        self, runs: Sequence[Waiting], workers: Sequence[Worker], used: Sequence[Used], rooms: Mapping[UUID, Room]
+    ) -> None:
         self.runs = {run.pk: run for run in runs}
-        self._workers, self._used = workers, used
+        self._workers, self._used, self._rooms = workers, used, rooms
         self._pools: dict[str, Pool] = {}
 
     def pool(self, name: str) -> Pool:
         """The queue of one pool."""
         if name not in self._pools:
-            self._pools[name] = Pool(name, list(self.runs.values()), self._workers, self._used)
+            self._pools[name] = Pool(name, list(self.runs.values()), self._workers, self._used, self._rooms)
         return self._pools[name]
 
     def queued(self, run_id: UUID) -> Queued | None:
@@ -445,8 +485,11 @@ class Queue:
 
 def read_queue() -> Queue:
     """The queues of all pools, in three queries; in two where all that wait are of one person in one project, between
-    whom no share decides."""
+    whom no share decides; and one more where a run that waits plays in an environment."""
     alive = Worker.objects.with_drains().filter(beat_at__gt=Now() - GONE_AFTER).order_by("name")
     runs = _runs_waiting()
-    sharing = {(run.project_id, run.created_by_id) for run in runs if run.queued or run.silent}
-    return Queue(runs, list(alive), used_seconds(TRAIN, ENDPOINT) if len(sharing) > 1 else [])
+    waiting = [run for run in runs if run.queued or run.silent]
+    sharing = {(run.project_id, run.created_by_id) for run in waiting}
+    playing = {run.project_id for run in waiting if run.sessions}
+    used = used_seconds(TRAIN, ENDPOINT) if len(sharing) > 1 else []
+    return Queue(runs, list(alive), used, rooms_of(playing) if playing else {})

@@ -82,6 +82,8 @@ def queue_short(found: Queued) -> str:
     begins = _("starting") if found.why == "starting" else _begins(found)
     if found.why == "limit" and not begins:
         begins = _("its project has no device left")
+    if found.why == "sessions" and not begins:
+        begins = _("its environment has too few free sessions")
     return " · ".join(filter(None, (_place_words(found), begins)))
 
 
@@ -150,6 +152,8 @@ def queue_title(found: Queued, sees: Collection[UUID]) -> str:
         return titles[found.why] % values
     if found.why == "limit" and found.start is None:
         return _("%(place)s, but its project has no device left.") % values
+    if found.why == "sessions" and found.start is None:
+        return _("%(place)s, but its environment has too few free sessions.") % values
     if found.start is not None:
         return _("%(place)s: starts in %(when)s.") % {**values, "when": _begins(found, in_full=True)}
     if found.unknown is None:
@@ -187,7 +191,7 @@ def queue_lines(found: Queued, sees: Collection[UUID]) -> list[Line]:
     if found.why == "no_fit":  # who has the workers does not matter to it
         return _trouble_lines(found, sees)
     lines = [*_start_lines(found), *_trouble_lines(found, sees), *_limit_lines(found, sees)]
-    lines += _holder_lines(found, sees)
+    lines += [*_session_lines(found, sees), *_holder_lines(found, sees)]
     if found.next is not None:
         lines += [_line(text) for text in (_rule_text(found, found.next, sees), _ahead_text(found, sees)) if text]
     return lines
@@ -246,6 +250,33 @@ def _limit_lines(found: Queued, sees: Collection[UUID]) -> list[Line]:
     else:
         text = _("Of the %(limit)s that %(project)s may have at once it has %(n)s: one of its runs has to end first.")
     return [_line(text % values, reverse("device-usage"), _("Look at the limits"))]
+
+
+def _session_lines(found: Queued, sees: Collection[UUID]) -> list[Line]:
+    """Which of its environments have too few free sessions for it, and for which run they are kept."""
+    run, shares = found.run, found.pool.shares
+    if found.why != "sessions" or run.project_id not in sees:
+        return []
+    lines = []
+    for environment in shares.lacks(run):
+        name, slots = shares.rooms[environment]
+        values = {"name": name, "slots": slots, "n": shares.played[environment], "asks": run.plays[environment]}
+        if run.plays[environment] > slots:
+            text = _(
+                "It plays %(asks)d episodes at once, and %(name)s holds %(slots)d: it starts once it can have all of "
+                "them. Runs at work have %(n)d."
+            )
+        else:
+            text = _(
+                "It plays %(asks)d episodes at once in %(name)s, which holds %(slots)d; runs at work have %(n)d of "
+                "them."
+            )
+        address = reverse("environment-detail", args=[run.project__slug, environment])
+        lines.append(_line(text % values, address, _("Look at the environment")))
+    if (other := found.pool.kept_for(run)) is not None:
+        text = _("The free sessions are kept for %(run)s, which goes first and needs more than are free.")
+        lines.append(_line(text % {"run": _name_of(other, sees)}))
+    return lines
 
 
 def needs_words(needs: Needs) -> str:

@@ -25,6 +25,7 @@ from webapp.runs.models import Attempt, Run
 from webapp.runs.records.order import OVERDUE_AFTER, InLine, Lines, Share, Shares, can_start, first_of, used_seconds
 from webapp.runs.records.queue import read_queue
 from webapp.runs.records.queue_words import queue_answer
+from webapp.runs.records.sessions import Room, sessions_text
 from webapp.runs.states import RunState
 
 Make = Callable[..., Run]
@@ -45,6 +46,8 @@ def waits(number: int, minutes: float | None = 5, project: UUID = ANA, **fields:
         "priority": "normal",
         "needs": "",
         "devices": 1,
+        "pool": TRAIN,
+        "sessions": "",
         "first_at": None,
     }
     times = {"queued_at": queued_at, "created_at": NOW, "limit": None, "heard_at": None, "read_at": NOW}
@@ -191,8 +194,10 @@ def test_a_project_that_has_all_its_devices_is_passed_over() -> None:
 @pytest.mark.parametrize("seed", range(4))
 def test_the_line_gives_the_least_rank_of_all_whatever_happens(seed: int) -> None:
     """Against all ranks compared with each other: runs are added, taken and given back while time passes."""
-    rng, shares, at = random.Random(seed), Shares(), 0.0
-    limits = [None, None, 1, 9]
+    rng, at = random.Random(seed), 0.0
+    limits, worlds = [None, None, 1, 9], [[UUID(int=900 + 10 * p + n) for n in range(3)] for p in range(4)]
+    rooms = {one[number]: Room("a", slots) for one in worlds for number, slots in enumerate((4, 9))}
+    shares = Shares(rooms=rooms)
 
     def some(number: int) -> InLine:
         fields: dict[str, Any] = {"created_by_id": UUID(int=rng.randrange(3))}
@@ -200,7 +205,24 @@ def test_the_line_gives_the_least_rank_of_all_whatever_happens(seed: int) -> Non
         fields["first_at"] = rng.choice([None] * 9 + [NOW - rng.randrange(9) * MINUTE])
         fields["needs"], fields["devices"] = rng.choice(["", "", "two", "eight"]), rng.choice([1, 1, 2, 8])
         project = rng.randrange(4)
+        played = rng.sample(worlds[project], rng.choice([0, 1, 1, 2]))
+        fields["sessions"] = sessions_text({world: rng.choice([1, 3, 20]) for world in played})
         return waits(number, rng.randrange(0, 1600, 100), UUID(int=project), limit=limits[project], **fields)
+
+    def alike_of(run: InLine) -> tuple[UUID, str, str]:
+        return run.project_id, run.needs, run.sessions if shares.counted(run) else ""
+
+    def by_all_rules(runs: list[InLine], met: set[str]) -> InLine | None:
+        kept: list[UUID] = []
+        for run in sorted(runs, key=lambda run: shares.rank(run, at)):
+            free = [shares.rooms[each].slots - shares.played[each] for each in shares.counted(run)]
+            asks = [min(run.plays[each], shares.rooms[each].slots) for each in shares.counted(run)]
+            fits = all(ask <= left for ask, left in zip(asks, free, strict=True))
+            if fits and run.needs in met and not any(each in kept for each in run.plays):
+                return run
+            if not fits and (run.first_at is not None or run.waited_s + at > 24 * 3600):
+                kept += shares.counted(run)
+        return None
 
     left = [some(number) for number in range(60)]
     line, busy = Lines(left, shares), list[InLine]()
@@ -215,11 +237,10 @@ def test_the_line_gives_the_least_rank_of_all_whatever_happens(seed: int) -> Non
         found = line.first(at, met.__contains__)
         heads = [
             min(same, key=lambda run: shares.rank(run, at))
-            for project, needs in {(run.project_id, run.needs) for run in left if run.needs in met}
-            if (same := [run for run in left if (run.project_id, run.needs) == (project, needs)])
+            for alike in {alike_of(run) for run in left}
+            if (same := [run for run in left if alike_of(run) == alike])
         ]
-        able = [run for run in heads if not shares.over_limit(run)]
-        assert found == min(able, key=lambda run: shares.rank(run, at), default=None)
+        assert found == by_all_rules([run for run in heads if not shares.over_limit(run)], met)
         if found is not None:
             line.take(found)
             left.remove(found)

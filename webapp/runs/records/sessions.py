@@ -1,0 +1,75 @@
+"""Sessions of environments: how many a run plays at once, and how many the servers hold.
+
+A launch writes into the run's row what it plays, as ``<environment id>/<sessions>`` with spaces between them. Claims
+and the forecast count these against the sessions that the answering servers of an environment hold together.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from functools import lru_cache
+from typing import NamedTuple
+from uuid import UUID
+
+from training.config import JobConfig, kind_in
+from webapp.people.teams.models import Project
+
+
+class Room(NamedTuple):
+    """An environment, and how many sessions its answering servers hold together."""
+
+    name: str
+    slots: int
+
+
+def sessions_asked(config: JobConfig, resolved: JobConfig) -> dict[str, int]:
+    """How many sessions of each environment, by its reference in ``config``, a job plays at once.
+
+    Stages follow each other, so the largest counts. Parts of a mix share the groups of a step; with held-out tasks,
+    those of one part may fill a whole step. ``environment.sessions`` bounds what each address gets.
+    """
+    found: dict[str, int] = {}
+    played = config.courses if config.method.plays else []
+    for asked, course in zip(played, resolved.courses if played else [], strict=True):
+        name, at_once = asked.environment.name, course.rollouts_per_step
+        if kind_in(name) != "environment":
+            continue
+        if config.mix.parts and not config.evaluate.every:
+            at_once = math.ceil(course.rollout.prompts_per_step * _share_of(name, config, played)) * course.group_size
+        if course.environment.sessions and course.environment.url:
+            at_once = min(at_once, course.environment.sessions * (1 + len(course.environment.replicas)))
+        found[name] = max(at_once, found.get(name, 0))
+    return {name: at_once for name, at_once in found.items() if at_once}
+
+
+def _share_of(environment: str, config: JobConfig, courses: Sequence[JobConfig]) -> float:
+    """The share of a mix's groups that its parts with an environment get."""
+    weights = [part.weight for part in config.mix.parts]
+    own = (weight for weight, course in zip(weights, courses, strict=True) if course.environment.name == environment)
+    return sum(own) / sum(weights)
+
+
+def sessions_text(sessions: Mapping[UUID, int]) -> str:
+    """Sessions by environment as a run's row has them; empty for none."""
+    return " ".join(f"{pk}/{count}" for pk, count in sorted(sessions.items()))
+
+
+@lru_cache(maxsize=4096)
+def sessions_in(text: str) -> Mapping[UUID, int]:
+    """Sessions by environment of a run's row."""
+    pairs = (each.split("/") for each in text.split())
+    return {UUID(pk): int(count) for pk, count in pairs}
+
+
+def rooms_of(projects: Collection[UUID]) -> dict[UUID, Room]:
+    """The environments of projects whose answering servers all say how many sessions they hold, by id. Of the others it
+    is not known, so nothing limits their runs."""
+    # ``runs`` lies below ``environments``, so the rows are reached by their project.
+    replica = "environments__replicas__"
+    rows = Project.all_objects.filter(pk__in=projects, **{f"{replica}state": "healthy"}).order_by()
+    found: dict[UUID, Room | None] = {}
+    for pk, name, slots in rows.values_list("environments__pk", "environments__name", f"{replica}health__slots"):
+        before = found.get(pk, Room(name, 0))
+        found[pk] = None if before is None or slots is None else Room(name, before.slots + slots)
+    return {pk: room for pk, room in found.items() if room is not None}
