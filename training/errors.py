@@ -258,6 +258,12 @@ class StorageFull(TiltyardError):
     pauses = True
 
 
+class StorageLimit(ConfigError):
+    """A project stores as much as it may, so no run of it is launched."""
+
+    code, boundary = "storage_limit", Boundary.STORAGE
+
+
 class StorageFailed(StorageFull):
     """The disk of the run directory takes nothing more, whatever room it has: it can only be read, or it fails."""
 

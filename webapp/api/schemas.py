@@ -12,6 +12,7 @@ from webapp.common.answers import Extended
 from webapp.datasets.models import Dataset
 from webapp.datasets.operations import lineage_dict
 from webapp.environments.models import MAX_REPLICAS
+from webapp.runs.records.limits import Which
 from webapp.runs.states import Priority
 
 CLASS = "class in the queue; only owners choose another than `normal`"
@@ -63,10 +64,17 @@ class DrainIn(Body):
 
 
 class LimitIn(Body):
-    """How many devices the runs of a project may have at once."""
+    """Other limits of a project; fields that are left out stay."""
 
     project: str = Field(default="", max_length=80, description="slug")
-    devices: int | None = Field(default=None, description="null: no limit")
+    devices: int | None = Field(default=None, description="how many its runs may have at once; null: no limit")
+    storage_gib: int | None = Field(default=None, description="how many GiB it may store; null: no limit")
+
+    @property
+    def limits(self) -> dict[Which, int | None]:
+        """Those that were sent."""
+        sent: dict[Which, int | None] = {"devices": self.devices, "storage_gib": self.storage_gib}
+        return {name: value for name, value in sent.items() if name in self.model_fields_set}
 
 
 class StarIn(Body):

@@ -1,4 +1,4 @@
-"""Workers over the API, who used their devices, and how many of them each project may have."""
+"""Workers over the API, who used their devices, and what each project may have of them and store."""
 
 from __future__ import annotations
 
@@ -29,17 +29,19 @@ def usage(request: HttpRequest, days: Annotated[int, Query(ge=1, le=MOST_DAYS)] 
     return usage_answer(usage_of(caller(request), days))
 
 
-@router.get("/limits", response=Items[people_answers.DeviceLimit])
+@router.get("/limits", response=Items[people_answers.ProjectLimit])
 def limits_list(request: HttpRequest) -> dict[str, Any]:
-    """How many devices the runs of each project that you may see may have at once (administrators: of all)."""
+    """How many devices the runs of each project that you may see may have at once, and how much it may store
+    (administrators: of all)."""
     return {"items": limits_for(caller(request))}
 
 
-@router.post("/limits", response=people_answers.DeviceLimit)
+@router.post("/limits", response=people_answers.ProjectLimit)
 def limits_set(request: HttpRequest, body: LimitIn) -> Limit:
-    """Let the runs of a project have so many devices at once, or with null as many as there are (administrators; a
-    token must be one of an owner that is limited to no project). Runs that have devices keep them."""
-    return limit_change(slug=body.project, devices=body.devices, user=_unlimited_administrator(request))
+    """Limit the devices that the runs of a project have at once, and what it stores; null is no limit (administrators;
+    a token must be one of an owner that is limited to no project). Runs that have devices keep them, and nothing that
+    is stored goes."""
+    return limit_change(slug=body.project, limits=body.limits, user=_unlimited_administrator(request))
 
 
 @router.post("/workers/drain", response=people_answers.HostDrain)

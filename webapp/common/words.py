@@ -176,6 +176,10 @@ CODES: dict[str, Words] = {
         gettext_noop("The disk is full."),
         gettext_noop("Free space on the disk of the data folder; the run then continues by itself."),
     ),
+    "storage_limit": Words(
+        gettext_noop("The project stores as much as it may."),
+        gettext_noop("Delete runs, checkpoints or datasets, or ask an administrator for a higher limit."),
+    ),
     "storage_failed": Words(
         gettext_noop("The disk is read-only, or fails."),
         gettext_noop("Repair the disk of the data folder, or mount it for writing; the run then continues by itself."),

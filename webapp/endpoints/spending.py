@@ -6,11 +6,12 @@ of the report. The caller holds the run's lease, so no other process writes its 
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import date, datetime
 from typing import NamedTuple
 from uuid import UUID
 
-from django.db.models import F, FloatField, Max, Q, Sum, Value
+from django.db.models import F, FilteredRelation, FloatField, Max, Q, Sum, Value
 from django.db.models.functions import Coalesce
 from django.utils import timezone
 
@@ -98,6 +99,39 @@ def used_by_run(endpoint: Endpoint, run_id: UUID) -> Used:
 def used_on(endpoint: Endpoint, day: date | None = None) -> Used:
     """How much all have used of it on a day, today unless given."""
     return _used_of(Q(endpoint=endpoint, day=day or timezone.localdate()))
+
+
+class DayLimit(NamedTuple):
+    """An endpoint with limits of a day, and what all have used of it today."""
+
+    endpoint: Endpoint
+    used: Used
+
+    @property
+    def cost(self) -> str:
+        """Money spent today of what may be spent; empty without such a limit."""
+        most = self.endpoint.max_day_cost
+        if not most:
+            return ""
+        return f"{self.used.cost or 0.0:.4g} / {most:.4g} {self.endpoint.currency}".strip()
+
+    @property
+    def tokens(self) -> str:
+        """Tokens used today of what may be used; empty without such a limit."""
+        most = self.endpoint.max_day_tokens
+        return f"{self.used.tokens:,} / {most:,}" if most else ""
+
+
+def endpoint_days(projects: Collection[UUID]) -> dict[UUID, list[DayLimit]]:
+    """The endpoints of projects that have a limit of a day, by name, with their use today."""
+    limited = Q(max_day_cost__gt=0) | Q(max_day_tokens__gt=0)
+    today = FilteredRelation("spending", condition=Q(spending__day=timezone.localdate()))
+    rows = Endpoint.objects.filter(limited, project__in=projects).annotate(today=today)
+    found: dict[UUID, list[DayLimit]] = {}
+    for row in rows.annotate(used_tokens=Sum("today__tokens"), used_cost=Sum("today__cost")).order_by("name"):
+        used = Used(row.used_tokens or 0, row.used_cost)
+        found.setdefault(row.project_id, []).append(DayLimit(row, used))
+    return found
 
 
 def used_by_chat(endpoint: Endpoint, chat_id: UUID) -> Used:

@@ -40,6 +40,7 @@ from webapp.engine.sampler import pool_of_model
 from webapp.people.teams.audit import audit
 from webapp.people.teams.models import AuditAction, Project, Role, User
 from webapp.runs.models import Run, RunEvent
+from webapp.runs.records.limits import require_storage
 from webapp.runs.registry.models import Checkpoint, CheckpointState
 from webapp.runs.rollouts.models import Rollout, RolloutStatus
 from webapp.runs.states import LEASED, TERMINAL, Priority, RunState
@@ -322,7 +323,8 @@ def run_create(
     ``priority`` is its class in the queue; who may choose another than normal is up to the caller.
 
     1. A run made before under the same idempotency key is returned as it is.
-    2. References are resolved, which raises ``ConfigError`` naming the option. A draft's are resolved at its launch.
+    2. References are resolved, which raises ``ConfigError`` naming the option, and a project that stores as much as it
+       may launches nothing (``StorageLimit``). Of a draft both are looked at when it is launched.
     3. Run, state event and outbox row are written in one transaction; workers get their message after it.
     4. Of two requests that race, the unique constraints let one through; the other returns its run or raises that
        the name is taken.
@@ -331,6 +333,8 @@ def run_create(
     if key and (found := Run.objects.filter(project=project, idempotency_key=key).first()):
         return found
     _check_name(name)
+    if launch:
+        require_storage(project)
     if checkpoint is not None:
         check_child(project, config, checkpoint)
     stored = _storable_config(config)

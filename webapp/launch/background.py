@@ -37,6 +37,7 @@ from webapp.people.teams.access import project_for
 from webapp.people.teams.audit import audit
 from webapp.people.teams.models import AuditAction, Project, Role, User
 from webapp.runs.models import CHECKING, Run
+from webapp.runs.records.limits import require_storage
 from webapp.runs.registry.models import Checkpoint
 from webapp.runs.states import Priority, RunState
 
@@ -97,12 +98,16 @@ def launch_checked(
 
 
 def check_begin(*, run: Run, user: User, anyway: bool = False) -> LaunchCheck | None:
-    """Have a draft checked and queued; ``None`` when it is not a draft. A check that is under way is joined."""
+    """Have a draft checked and queued; ``None`` when it is not a draft. A check that is under way is joined.
+
+    Raises ``StorageLimit`` where its project stores as much as it may.
+    """
     with transaction.atomic():
         # Locked: the second of two clicks finds the check of the first.
         draft = Run.objects.select_for_update(no_key=True).filter(pk=run.pk, state=RunState.DRAFT).first()
         if draft is None or (found := _open_checks(draft).first()) is not None:
             return None if draft is None else found
+        require_storage(draft.project)
         config = JobConfig.model_validate(draft.config)
         made = LaunchCheck(
             project=draft.project,

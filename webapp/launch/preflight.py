@@ -35,7 +35,7 @@ from training.children import (
     limited_child,
 )
 from training.config import JobConfig, config_to_yaml, kind_in, name_in
-from training.errors import ConfigError, SecretUnreadable, TiltyardError
+from training.errors import ConfigError, SecretUnreadable, StorageLimit, TiltyardError
 from training.rewards.defaults import default_rewards
 from training.rewards.scoring import form_components, validate_components
 from webapp.common.outbound import OutboundRefused, target_of
@@ -60,6 +60,7 @@ from webapp.people.teams.models import Project
 from webapp.people.teams.services import hub_env
 from webapp.rewards.cases import paid_for
 from webapp.runs.models import Run
+from webapp.runs.records.limits import require_storage
 from webapp.runs.records.queue_words import SHOWN, needs_words, worker_words
 from webapp.runs.records.sessions import rooms_of, sessions_asked
 
@@ -167,6 +168,7 @@ def _quick_checks(project: Project, config: JobConfig, resolved: JobConfig) -> I
     yield from _check_workers(resolved)
     yield from _check_limit(project, resolved)
     yield from _check_sessions(project, config, resolved)
+    yield from _check_storage(project)
     yield _check_disk(resolved)
 
 
@@ -371,6 +373,14 @@ def _check_sessions(project: Project, config: JobConfig, resolved: JobConfig) ->
             hint = _("Start more servers of it, or play fewer rollouts in a step.")
             path = "environment.name"
             yield Check(_("Environment sessions"), False, sentence % values, hint, path=path, remark=True)
+
+
+def _check_storage(project: Project) -> Iterator[Check]:
+    """A project that stores as much as it may launches nothing."""
+    try:
+        require_storage(project)
+    except StorageLimit as exc:
+        yield Check(_("Storage limit"), False, exc.sentence)
 
 
 def _asked_devices(config: JobConfig) -> Iterator[tuple[str, bool]]:

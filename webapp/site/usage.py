@@ -1,4 +1,4 @@
-"""Who used the devices, as a page and as CSV, and how many of them each project may have at once."""
+"""Who used the devices, as a page and as CSV, and the limits of each project: devices, storage, endpoints."""
 
 from __future__ import annotations
 
@@ -19,12 +19,14 @@ from django.views.decorators.http import require_GET, require_POST
 from training.plain import number_in
 from webapp.common.pools import TRAIN
 from webapp.common.serving import CsvResponse, csv_lines
+from webapp.endpoints.spending import endpoint_days
 from webapp.people.teams.access import administrator
 from webapp.people.teams.models import User
-from webapp.runs.records.limits import limit_change, limits_for
+from webapp.runs.records.limits import Which, limit_change, limits_for
 from webapp.runs.records.usage import MOST_DAYS, USUAL, Usage, Used, usage_of
 
 DAYS = (7, 30, 90)
+LIMITS: tuple[Which, ...] = ("devices", "storage_gib")
 
 
 class Line(NamedTuple):
@@ -79,6 +81,8 @@ def usage_page(request: HttpRequest) -> HttpResponse:
     """Device hours by person and project, and by day."""
     usage = usage_of(cast(User, request.user), _asked_days(request))
     lines, by_day = _lines_of(usage), usage.by_day
+    limits = limits_for(cast(User, request.user))
+    days = endpoint_days([limit.project.pk for limit in limits])
     context = {
         "usage": usage,
         "lines": lines,
@@ -86,7 +90,7 @@ def usage_page(request: HttpRequest) -> HttpResponse:
         "by_day": by_day,
         "most": max(hours for _day, hours in by_day),
         "endpoints": any(line.endpoint_hours for line in lines),
-        "limits": limits_for(cast(User, request.user)),
+        "limits": [(limit, days.get(limit.project.pk, [])) for limit in limits],
         "may_limit": cast(User, request.user).is_superuser,
         "choices": [(days, days == usage.days) for days in DAYS],
     }
@@ -96,16 +100,23 @@ def usage_page(request: HttpRequest) -> HttpResponse:
 @login_required
 @require_POST
 def limit_set(request: HttpRequest) -> HttpResponse:
-    """Let the runs of a project have so many devices at once; an empty field is no limit (administrators)."""
-    user, text = administrator(request), request.POST.get("devices", "").strip()
-    devices = number_in(text, 9)
+    """Limit the devices that the runs of a project have at once, or what it stores; an empty field is no limit
+    (administrators)."""
+    user = administrator(request)
     try:
-        if text and devices is None:
-            raise ValidationError(_("“%s” is no whole number.") % text[:20])
-        limit_change(slug=request.POST.get("project", ""), devices=devices, user=user)
+        limits = {name: _limit_sent(request.POST[name].strip()) for name in LIMITS if name in request.POST}
+        limit_change(slug=request.POST.get("project", ""), limits=limits, user=user)
     except ValidationError as exc:
         messages.error(request, exc.messages[0])
     return redirect(f"{reverse('device-usage')}#limits")
+
+
+def _limit_sent(text: str) -> int | None:
+    """A limit as it was typed. Raises ``ValidationError``."""
+    number = number_in(text, 9)
+    if text and number is None:
+        raise ValidationError(_("“%s” is no whole number.") % text[:20])
+    return number
 
 
 @login_required

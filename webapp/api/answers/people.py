@@ -112,12 +112,16 @@ class Usage(Answer):
     items: list[UsedHours]
 
 
-class DeviceLimit(Answer):
-    """How many devices the runs of a project may have at once."""
+class ProjectLimit(Answer):
+    """How many devices the runs of a project may have at once, and how much it may store."""
 
     project: Slug = Field(description="slug")
     devices: int | None = Field(description="null: no limit")
     in_use: int = Field(description="devices that its runs have now")
+    storage_gib: int | None = Field(description="no run is launched once it stores so much; null: no limit")
+    stored_bytes: int = Field(
+        description="whole checkpoints, datasets, and rollouts and logs of ended runs once they are measured"
+    )
 
 
 class TokenAbout(Answer):

@@ -88,6 +88,10 @@ class Project(UuidModel):
         null=True, help_text="how many devices its runs may have at once; null: as many as there are"
     )
 
+    storage_limit = models.PositiveIntegerField(
+        null=True, help_text="how many GiB it may store before no run is launched; null: no limit"
+    )
+
     objects = Present()
     all_objects = models.Manager()
 
@@ -287,6 +291,7 @@ class AuditAction(models.TextChoices):
     ROLLOUT_FAILED = "rollout_failed", _("rollout in flight marked as failed")
     BRANCH_DELETED = "branch_deleted", _("branch of a rollout deleted")
     DEVICE_LIMIT = "device_limit", _("project's device limit changed")
+    STORAGE_LIMIT = "storage_limit", _("project's storage limit changed")
     HOST_DRAINED = "host_drained", _("worker host set to drain")
     HOST_UNDRAINED = "host_undrained", _("worker host takes work again")
     RUN_IMPORTED = "run_imported", _("run imported")

@@ -200,7 +200,7 @@ def test_administrators_set_it_on_the_page(
     address = "/usage/limit/"
     assert client_for(bob).post(address, {"project": project.slug, "devices": "4"}).status_code == 403
     page = client_for(bob).get("/usage/").content.decode()
-    assert address not in page and "Devices at once" in page and "no limit" in page
+    assert address not in page and "Devices at most" in page and "no limit" in page
     assert address in client_for(admin).get("/usage/").content.decode()
     for text, kept in (("4", 4), ("", None), ("0", 0), (" 7 ", 7)):
         client_for(admin).post(address, {"project": project.slug, "devices": text})
@@ -217,14 +217,14 @@ def test_administrators_set_it_on_the_page(
 
 
 def test_a_limit_that_stays_the_same_leaves_no_row(admin: User, project: Project) -> None:
-    assert limit_change(slug=project.slug, devices=MOST, user=admin)[1:] == (MOST, 0)
-    assert limit_change(slug=project.slug, devices=MOST, user=admin).devices == MOST
+    assert limit_change(slug=project.slug, limits={"devices": MOST}, user=admin)[1:] == (MOST, 0, None, 0)
+    assert limit_change(slug=project.slug, limits={"devices": MOST}, user=admin).devices == MOST
     assert AuditEntry.objects.filter(action="device_limit").count() == 1
     for devices in (-1, MOST + 1):
         with pytest.raises(ValidationError, match="Between 0 and"):
-            limit_change(slug=project.slug, devices=devices, user=admin)
+            limit_change(slug=project.slug, limits={"devices": devices}, user=admin)
     with pytest.raises(ValidationError, match="no project"):
-        limit_change(slug="nowhere", devices=1, user=admin)
+        limit_change(slug="nowhere", limits={"devices": 1}, user=admin)
 
 
 def test_members_see_the_limits_of_their_projects_alone(bob: User, project: Project, elsewhere: Project) -> None:
@@ -238,7 +238,8 @@ def test_the_api_sets_and_lists_them(
     address, body = "/api/v1/limits", {"project": project.slug, "devices": 3}
     assert client_for(bob).post(address, body, content_type="application/json").status_code == 403
     answer = client_for(admin).post(address, body, content_type="application/json")
-    assert answer.json() == {"project": project.slug, "devices": 3, "in_use": 0}
+    kept = {"storage_gib": None, "stored_bytes": 0}
+    assert answer.json() == {"project": project.slug, "devices": 3, "in_use": 0} | kept
     assert client_for(bob).get(address).json() == {"items": [answer.json()]}
     wrong = client_for(admin).post(address, body | {"devices": -1}, content_type="application/json")
     assert wrong.status_code == 422 and "Between 0 and" in wrong.content.decode()
