@@ -434,8 +434,8 @@ class Pool:
     def _keepers(self) -> list[Waiting]:
         """Runs that go before the shares, and whose environments have too few free sessions for them."""
         shares = self.shares
-        first = (run for run in self.line if not run.blocked and shares.before_shares(run) and self._served(run.needs))
-        return [run for run in first if shares.lacks(run)]
+        free = (run for run in self.line if not (run.blocked or shares.over_limit(run)) and self._served(run.needs))
+        return [run for run in free if shares.before_shares(run) and shares.lacks(run)]
 
     def before(self, run: Waiting) -> list[Waiting]:
         """The runs that are taken before this one by workers that could train it, in that order."""

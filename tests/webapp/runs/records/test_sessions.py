@@ -363,6 +363,10 @@ def test_a_run_that_is_held_back_for_an_overdue_one_says_so(
     assert (found["why"], found["place"], found["seconds"]) == ("sessions", 3, 100.0)
     assert "The free sessions are kept for big, which goes first and needs more than are free." in texts(found)
     assert shown(big, project)["why"] == "sessions" and shown(other, project)["why"] == "starting"
+    Project.objects.filter(pk=project.pk).update(device_limit=2)
+    Run.objects.filter(pk=big.pk).update(devices=2)
+    assert shown(big, project)["why"] == "limit" and "kept for big" not in str(shown(small, project))
+    Project.objects.filter(pk=project.pk).update(device_limit=None)
     Run.objects.filter(pk=big.pk).update(on_hold_at=timezone.now())
     assert shown(small, project)["why"] == "starting"
 
