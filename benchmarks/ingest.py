@@ -143,7 +143,7 @@ def measure_hosts(hosts: int, rollouts: int, turns: int) -> dict[str, Any]:
         for run in runs:
             disk = {"TILTYARD_DATA_DIR": f"{os.environ['TILTYARD_DATA_DIR']}-{run.pk}"}
             command = [sys.executable, __file__, "--as-host", str(run.pk), *sizes]
-            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+            pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
             started.append(subprocess.Popen(command, env=os.environ | store | access | disk, text=True, **pipes))
         for child in started:
             assert child.stdout is not None and child.stdout.readline() == "ready\n"

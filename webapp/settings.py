@@ -19,6 +19,7 @@ from django.utils.translation import gettext_lazy as _
 
 from webapp.common.env import (
     database_from_url,
+    database_parameters,
     env_bool,
     env_int,
     env_list,
@@ -242,6 +243,13 @@ DATABASES = {
         "CONN_MAX_AGE": 0,  # ASGI threads come and go: a kept connection would leak with each of them.
         "OPTIONS": {
             "connect_timeout": 5,
+            # A link that is cut answers nothing: without these a question waits for a quarter of an hour, and a lease
+            # that cannot be renewed goes unnoticed as long.
+            "tcp_user_timeout": 20_000,
+            "keepalives_idle": 10,
+            "keepalives_interval": 5,
+            "keepalives_count": 2,
+            **database_parameters(DATABASE_URL),
             # Web limits; nothing in a request may hold a row or a transaction for longer.
             "options": "-c statement_timeout=15000 -c lock_timeout=5000 -c idle_in_transaction_session_timeout=30000"
             " -c jit=off",  # compiling a query takes longer than any of ours

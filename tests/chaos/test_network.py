@@ -17,6 +17,8 @@ from tests.chaos.house import House
 from tests.chaos.services import wait_until
 from tests.chaos.truth import assert_exact
 from webapp.common.storage import attempt_dir
+from webapp.engine.services import run_stop
+from webapp.engine.supervisor import PARTITION_LIMIT_S
 from webapp.runs.models import Attempt, Run
 from webapp.runs.states import RunState
 
@@ -98,3 +100,40 @@ def test_a_host_that_is_cut_off_is_replaced_and_ends_its_trainer(site: House, ho
     assert second_attempt.first_step >= 40 and second_attempt.first_step % 20 == 0, "from its newest checkpoint"
     assert first_attempt.error["code"] == "worker_lost"
     assert first_attempt.journal_offset == sealed, "what it wrote after that counts for nothing"
+
+
+@pytest.mark.timeout(1500)
+def test_a_host_that_was_cut_off_for_ten_minutes_trains_again_by_itself(site: House, hosts: list[Host]) -> None:
+    """Its trainer ends by itself, for no lease can hold that long; the run waits meanwhile, as no other host has it."""
+    first = hosts[0]
+    site.worker("train", name="alone", within=first.within)
+    run = site.launch("sleep-1000", 700, save_every=20)
+    site.reaches(run, 45, 120)
+    first.cut()
+    cut = time.monotonic()
+
+    def in_line() -> bool:
+        run.refresh_from_db()
+        return run.state == RunState.QUEUED
+
+    wait_until(in_line, TTL_S + 30, what=f"the run in line: {site.tail()}")
+    noticed = time.monotonic() - cut
+    wait_until(lambda: not trainers_of(run, 1), PARTITION_LIMIT_S + 60, what="the end of the trainer that was cut off")
+    ended = time.monotonic() - cut
+    assert ended >= PARTITION_LIMIT_S - TTL_S, "training waits as long as its lease may come back"
+    assert (run.state, run.attempt) == (RunState.QUEUED, 1)
+    time.sleep(600 - (time.monotonic() - cut))
+    first.join()
+    joined = time.monotonic()
+    wait_until(lambda: bool(trainers_of(run, 2)), 60, what=f"the next attempt: {site.tail()}")
+    print(f"in line after {noticed:.0f} s, its trainer ended after {ended:.0f} s, ", end="")
+    print(f"trained again {time.monotonic() - joined:.0f} s after the link was back")
+    second = Attempt.objects.get(run=run, number=2)
+    wait_until(lambda: Run.objects.get(pk=run.pk).step > 50, 60, what="its steps")
+    second.refresh_from_db()
+    assert second.first_step >= 40 and second.first_step % 20 == 0, "from its newest checkpoint"
+    run_stop(run=run, user=site.user)
+    site.ends(run, 60)
+    assert run.state == RunState.CANCELLED, site.tail()
+    assert_exact(run)
+    site.kill9("alone")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
-import ipaddress
 import socket
 import ssl
 import threading
@@ -13,11 +11,9 @@ from typing import Any
 
 import httpx
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 from django.utils import translation
 
+from tests.certificates import certificate
 from training import connections
 from training.errors import EnvironmentProtocolError, EnvironmentTimeout, EnvironmentUnreachable, TiltyardError
 from webapp.common import outbound
@@ -25,32 +21,6 @@ from webapp.common.outbound import OutboundRefused, access, fetch, target_of
 
 Serve = Callable[..., int]
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
-
-
-def _certificate(folder: Path, *names: str) -> tuple[Path, Path]:
-    """A certificate that vouches for itself, and its key."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "test")])
-    now = datetime.datetime.now(datetime.UTC)
-    alternatives = [x509.DNSName(name) for name in names] + [x509.IPAddress(ipaddress.ip_address("127.0.0.2"))]
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(subject)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    certificate, private = folder / "certificate.pem", folder / "key.pem"
-    certificate.write_bytes(made.public_bytes(serialization.Encoding.PEM))
-    private.write_bytes(
-        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    )
-    return certificate, private
 
 
 @pytest.fixture
@@ -265,13 +235,13 @@ def _context(certificate: Path, key: Path) -> ssl.SSLContext:
 def test_tls_needs_a_certificate_that_is_trusted_and_names_the_host(
     serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    certificate, key = _certificate(tmp_path, "tls.example")
-    port = serve(OK, _context(certificate, key))
+    proof, key = certificate(tmp_path, "tls.example")
+    port = serve(OK, _context(proof, key))
     url = f"https://tls.example:{port}/"
     with pytest.raises(EnvironmentUnreachable) as caught:
         fetch(url, resolve=_here)
     assert caught.value.message == "The server's TLS certificate or handshake was not accepted."
-    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    monkeypatch.setenv("SSL_CERT_FILE", str(proof))
     monkeypatch.setattr(connections, "tls", connections.tls.__wrapped__)  # read again, not once a process
     assert fetch(url, resolve=_here).body == b"ok"
     assert fetch(f"https://tls.example.:{port}/", resolve=_here).body == b"ok"

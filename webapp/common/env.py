@@ -10,7 +10,7 @@ import secrets
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from django.core.exceptions import ImproperlyConfigured
 
@@ -200,17 +200,41 @@ def files_place() -> str:
     return place
 
 
+PARAMETERS = {
+    "sslmode": "PGSSLMODE",
+    "sslrootcert": "PGSSLROOTCERT",
+    "sslcert": "PGSSLCERT",
+    "sslkey": "PGSSLKEY",
+    "sslcrl": "PGSSLCRL",
+    "channel_binding": "PGCHANNELBINDING",
+    "target_session_attrs": "PGTARGETSESSIONATTRS",
+}
+"""What ``DATABASE_URL`` may say after its question mark besides ``host``, with the variables of PostgreSQL's own
+programs."""
+
+
+def database_parameters(url: str) -> dict[str, str]:
+    """The parameters of the connection in a URL. One that is not known is refused: a misspelled ``sslmode`` would leave
+    the connection open to all on its way."""
+    found = dict(parse_qsl(urlsplit(url).query, keep_blank_values=True))
+    found.pop("host", None)
+    if unknown := sorted(found.keys() - PARAMETERS.keys()):
+        known = ", ".join(["host", *PARAMETERS])
+        raise ImproperlyConfigured(f"DATABASE_URL has {', '.join(unknown)}, which is not known; it may have {known}.")
+    return found
+
+
 def database_from_url(url: str) -> dict[str, Any]:
     """Django's settings for ``postgresql://user:password@host:port/name?host=/socket/folder``."""
     parts = urlsplit(url)
     if parts.scheme not in {"postgres", "postgresql"}:
         raise ImproperlyConfigured("DATABASE_URL must start with postgresql://")
-    query = dict(pair.split("=", 1) for pair in parts.query.split("&") if "=" in pair)
+    query = dict(parse_qsl(parts.query))
     return {
         "ENGINE": "django.db.backends.postgresql",
         "NAME": unquote(parts.path.lstrip("/")) or "postgres",
         "USER": unquote(parts.username or "postgres"),
         "PASSWORD": unquote(parts.password or ""),
-        "HOST": unquote(query.get("host", "") or parts.hostname or ""),
+        "HOST": query.get("host", "") or unquote(parts.hostname or ""),
         "PORT": str(parts.port or ""),
     }

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from webapp.common.env import env_str
+from webapp.common.env import PARAMETERS, database_parameters, env_str
 from webapp.common.host import postgres_bin, postgres_prepare, postgres_wait, service_start
 
 STOP_LIMIT_S = 60
@@ -67,6 +67,7 @@ def postgres_env(url: str) -> dict[str, str]:
         "PGUSER": unquote(parts.username or ""),
         "PGPASSWORD": unquote(parts.password or ""),
         "PGDATABASE": parts.path.lstrip("/"),
+        **{PARAMETERS[name]: value for name, value in database_parameters(url).items()},
     }
     env["PATH"] = f"{postgres_bin()}{os.pathsep}{env.get('PATH', os.defpath)}"
     return env

@@ -57,6 +57,7 @@ def test_parameters_bodies_and_answers_are_described_by_field() -> None:
         "config": ("object", False, 0),
         "launch": ("boolean", False, 0),
         "step": ("integer | null", False, 0),
+        "priority": ('"high" | "normal" | "low" | null', False, 0),
     }
     (answer,) = clone.answers
     kinds = {row.name: (row.kind, row.depth) for row in answer.fields}
