@@ -1,15 +1,17 @@
-"""Starts ``python -m training run …`` and the like out of a process that has imported torch, transformers and TRL.
+"""Starts ``python -m training run …`` and the like out of processes that have imported what these commands import.
 
-A trainer's start costs five seconds of processor time, nearly all of it for these imports; a fork of a process that has
-them costs a tenth of one. What is started stays a real process and a child of ours like any other: the same entry
-point, with a session, descriptors, a folder and an environment of its own. What differs: its modules were imported in
-the environment of the tests, all forks hash strings alike, it ends without taking its modules down, and `ps` and
-`/proc` show the command and the environment of the process that was forked. Tests of such things have the marker
-``plain_start``; slow tests start plain processes without it, and so do the workers that tests start.
+A trainer's start costs five seconds of processor time, nearly all of it for torch, transformers and TRL, and that of a
+short command (the check of a dataset, an import, the lab's scoring) half a second; a fork of a process that has
+imported the same costs a tenth of one. What is started stays a real process and a child of ours like any other: the
+same entry point, with a session, descriptors, a folder and an environment of its own. What differs: its modules were
+imported in the environment of the tests, all forks hash strings alike, it ends without taking its modules down, and
+`ps` and `/proc` show the command and the environment of the process that was forked. Tests of such things have the
+marker ``plain_start``; slow tests start plain processes without it, and so do the workers that tests start.
 
-The loader (``python -m tests.forks``) is our child and forks twice. The process in the middle ends at once, and the
-kernel gives its child to the next ancestor that takes orphans, which we are for that moment. It is started by the first
-trainer, and no one waits for it: until it has imported what it shall, trainers start plainly.
+There is a loader (``python -m tests.forks``) of each kind; the short commands have one without torch, because they
+limit their own memory. A loader is our child and forks twice. The process in the middle ends at once, and the kernel
+gives its child to the next ancestor that takes orphans, which we are for that moment. It is started by the first
+command of its kind, and no one waits for it: until it has imported what it shall, commands start plainly.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from training.children import DEVICES, MODELS
 from training.garbage import freeze, no_collections
@@ -43,24 +45,47 @@ PYTHON = sys.executable  # some tests put a program of theirs in its place
 READY = b"+"
 LENGTH = 8  # bytes of a number on the socket
 THREADS = "OMP_NUM_THREADS"
-READ_AT_IMPORT = {
-    *MODELS, *DEVICES, "HF_TOKEN_PATH", "HOME", "LD_LIBRARY_PATH", "PYTHONHASHSEED", "PYTHONPATH", "XDG_CACHE_HOME",
-} - {THREADS, "TOKENIZERS_PARALLELISM"}  # fmt: skip
-"""Variables that are read while libraries are imported: where a child has others than the loader, it starts plainly."""
-HEAVY = tuple(("training", word) for word in ("chat", "memory", "preflight", "rendered", "run", "template"))
-"""Commands that load torch. The others start in a third of a second, and some limit their own memory."""
-LOADED = (
-    "training.main", "training.algorithms.dpo", "training.algorithms.grpo",
-    "training.algorithms.sft", "training.algorithms.values", "training.chat.serve", "training.preflight",
-    "transformers.models.qwen3.modeling_qwen3",
+
+
+class Kind(NamedTuple):
+    """What is forked from one process: commands by their first words, the modules that it has imported for them, and
+    the variables that are read meanwhile: a child that has others than the loader starts plainly."""
+
+    commands: tuple[tuple[str, ...], ...]
+    modules: tuple[str, ...]
+    variables: frozenset[str]
+
+
+PYTHONS = frozenset({"LD_LIBRARY_PATH", "PYTHONHASHSEED", "PYTHONPATH"})
+LIBRARIES = frozenset({*MODELS, *DEVICES, "HF_TOKEN_PATH", "HOME", "XDG_CACHE_HOME"})
+HEAVY = Kind(
+    tuple(("training", word) for word in ("chat", "memory", "preflight", "rendered", "run", "template")),
+    (
+        "training.main", "training.algorithms.dpo", "training.algorithms.grpo",
+        "training.algorithms.sft", "training.algorithms.values", "training.chat.serve", "training.preflight",
+        "transformers.models.qwen3.modeling_qwen3",
+    ),
+    PYTHONS | LIBRARIES - {THREADS, "TOKENIZERS_PARALLELISM"},
 )  # fmt: skip
+LIGHT = Kind(
+    (
+        ("training", "data"), ("training", "import"), ("training.data",), ("training.rewards.lab",),
+        ("training.rewards.scorer",),
+    ),
+    (
+        "training.data.checking.check", "training.data.formats.gsm8k", "training.imports.__main__",
+        "training.rewards.lab.scoring", "training.rewards.scorer.worker",
+    ),
+    PYTHONS,
+)  # fmt: skip
+KINDS = {"heavy": HEAVY, "light": LIGHT}
 
 
 class Loader:
-    """Our end of the process that is forked; it will have the environment of now."""
+    """Our end of the process of a kind that is forked; it will have the environment of now."""
 
-    def __init__(self) -> None:
-        self.env = dict(os.environ)
+    def __init__(self, name: str = "heavy") -> None:
+        self.name, self.kind, self.env = name, KINDS[name], dict(os.environ)
         self._process: subprocess.Popen[bytes] | None = None
         self._socket, self._its_socket = socket.socketpair()
         self._one_at_a_time = threading.Lock()
@@ -93,7 +118,7 @@ class Loader:
 
     def _started(self) -> subprocess.Popen[bytes]:
         with self._its_socket as its:
-            argv, number = [PYTHON, "-m", "tests.forks"], its.fileno()
+            argv, number = [PYTHON, "-m", "tests.forks", self.name], its.fileno()
             return subprocess.Popen(
                 [*argv, str(number)], cwd=ROOT, env=self.env, stdin=subprocess.DEVNULL, pass_fds=[number]
             )
@@ -108,21 +133,27 @@ class Loader:
 
 
 @contextmanager
-def forked_trainers(loader: Loader, commands: Sequence[tuple[str, ...]] = HEAVY) -> Iterator[None]:
-    """Inside, ``python -m …`` of modules and words that begin like one of the ``commands`` is forked."""
+def forked_trainers(loader: Loader, commands: Sequence[tuple[str, ...]] | None = None) -> Iterator[None]:
+    """Inside, ``python -m …`` of modules and words that begin like one of the ``commands``, by default those of its
+    kind, is forked; all else starts as before, so that one may be inside another."""
+    known = loader.kind.commands if commands is None else commands
+    before = subprocess._fork_exec  # type: ignore[attr-defined]
 
     def start(words: Any, executables: Any, close: bool, keep: tuple[int, ...], *rest: Any) -> int:
         """What ``subprocess`` calls to start a program; the order of ``rest`` is that of its call."""
         cwd, variables, stdin, _, _, stdout, _, stderr, _, pipe, _, session, group, *others = rest[:18]
         named = [os.fsdecode(word) for word in words]
+        if safe := named[1:2] == ["-P"]:  # its folder is not searched for modules
+            del named[1]
         env = dict(os.environ) if variables is None else dict(os.fsdecode(pair).split("=", 1) for pair in variables)
         usual = close and group == -1 and others == [None, None, None, -1, None]
-        known = named[:2] == [PYTHON, "-m"] and any(tuple(named[2 : 2 + len(one)]) == one for one in commands)
-        alike = _at_import(env) == _at_import(loader.env)
-        if not (usual and known and alike and loader.ready()):
-            return PLAIN(words, executables, close, keep, *rest)
+        ours = named[:2] == [PYTHON, "-m"] and any(tuple(named[2 : 2 + len(one)]) == one for one in known)
+        alike = all(env.get(name) == loader.env.get(name) for name in loader.kind.variables)
+        if not (usual and ours and alike and loader.ready()):
+            return before(words, executables, close, keep, *rest)
         asked = {"module": named[2], "words": named[3:], "env": env, "cwd": os.fsdecode(cwd or os.getcwd())}
-        streams = {number: number if ours == -1 else ours for number, ours in enumerate((stdin, stdout, stderr))}
+        asked["safe"] = safe
+        streams = {number: number if own == -1 else own for number, own in enumerate((stdin, stdout, stderr))}
         kept = {number: number for number in keep if number != pipe}
         return loader.fork({**asked, "session": session}, streams | kept)
 
@@ -144,10 +175,6 @@ def _starting(start: Callable[..., int]) -> Iterator[None]:
         yield
     finally:
         subprocess._fork_exec = before  # type: ignore[attr-defined]
-
-
-def _at_import(env: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in env.items() if name in READ_AT_IMPORT}
 
 
 # --- The loader -----------------------------------------------------------------------------------------------------
@@ -176,8 +203,6 @@ def serve(sock: socket.socket) -> tuple[dict[str, Any], list[int]]:
 
 def become(asked: dict[str, Any], received: list[int]) -> None:
     """In a new process: be as one that was started with what was asked."""
-    import torch  # which only the loader has imported
-
     if asked["session"]:
         os.setsid()
     os.chdir(asked["cwd"])
@@ -195,9 +220,10 @@ def become(asked: dict[str, Any], received: list[int]) -> None:
     sys.stdout.reconfigure(write_through=at_once)  # type: ignore[attr-defined]
     sys.stderr.reconfigure(line_buffering=True)  # type: ignore[attr-defined]
     sys.argv = [asked["module"], *asked["words"]]
-    sys.path[0] = asked["cwd"]
+    sys.path[:1] = [] if asked["safe"] else [asked["cwd"]]
     tempfile.tempdir = None
-    torch.set_num_threads(int(os.environ.get(THREADS, len(os.sched_getaffinity(0)))))  # it was read as torch was loaded
+    if torch := sys.modules.get("torch"):  # it read the variable when it was imported
+        torch.set_num_threads(int(os.environ.get(THREADS, len(os.sched_getaffinity(0)))))
 
 
 def run(module: str) -> None:
@@ -216,12 +242,12 @@ def run(module: str) -> None:
 
 
 def main() -> None:
-    """Import what trainers import, then fork."""
+    """Import what the commands of a kind import, then fork."""
     with no_collections():
-        for name in LOADED:
+        for name in KINDS[sys.argv[1]].modules:
             importlib.import_module(name)
     freeze()
-    sock = socket.socket(fileno=int(sys.argv[1]))
+    sock = socket.socket(fileno=int(sys.argv[2]))
     sock.sendall(READY)
     asked, received = serve(sock)
     become(asked, received)

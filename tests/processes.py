@@ -10,7 +10,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 
 import pytest
@@ -76,15 +76,17 @@ def tools_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _trainers_are_forked() -> Iterator[None]:
-    """A trainer that a test starts is forked from one process that has imported what trainers import; not where there
-    is a CUDA device, which forks cannot share."""
-    if sys.platform != "linux" or Path("/dev/nvidiactl").exists():
+    """A trainer, or a short command of ours, that a test starts is forked from a process that has imported what it
+    imports; trainers not where there is a CUDA device, which forks cannot share."""
+    if sys.platform != "linux":
         yield
         return
-    loader = Loader()
-    with forked_trainers(loader):
+    names = ["light"] if Path("/dev/nvidiactl").exists() else ["heavy", "light"]
+    with ExitStack() as stack:
+        for loader in map(Loader, names):
+            stack.callback(loader.end)
+            stack.enter_context(forked_trainers(loader))
         yield
-    loader.end()
 
 
 @pytest.fixture(autouse=True)

@@ -41,6 +41,14 @@ def loader() -> Iterator[Loader]:
     made.end()
 
 
+@pytest.fixture(scope="module")
+def light() -> Iterator[Loader]:
+    made = Loader("light")
+    assert made.ready(wait_s=120)
+    yield made
+    made.end()
+
+
 @pytest.fixture
 def start(tmp_path: Path, loader: Loader) -> Callable[..., subprocess.Popen[bytes]]:
     """``start(way, code, *words, **options)``: ``python -m probe`` in either way."""
@@ -124,6 +132,34 @@ def test_only_what_begins_with_a_command_is_forked(
     with forked_trainers(loader, [("probe", "run")]):
         done = subprocess.run([sys.executable, *words], cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert done.stdout.strip() == torch
+
+
+@pytest.mark.parametrize(("word", "heavy", "lab"), [("run", True, False), ("check", False, True), ("x", False, False)])
+def test_each_kind_has_imported_its_own_and_one_works_inside_the_other(
+    tmp_path: Path, loader: Loader, light: Loader, word: str, heavy: bool, lab: bool
+) -> None:
+    code = "import sys; print(*(name in sys.modules for name in ('torch', 'training.rewards.lab.scoring', 'numpy')))"
+    (tmp_path / "probe.py").write_text(code)
+    for outer, inner in ((loader, light), (light, loader)):
+        named = {"heavy": [("probe", "run")], "light": [("probe", "check")]}
+        with forked_trainers(outer, named[outer.name]), forked_trainers(inner, named[inner.name]):
+            done = subprocess.run([sys.executable, "-m", "probe", word], cwd=tmp_path, capture_output=True, timeout=60)
+        torch, scoring, numpy = done.stdout.decode().split()
+        assert (torch, numpy) == (str(heavy), str(heavy or lab))
+        assert scoring == str(lab) or heavy
+
+
+@pytest.mark.parametrize(("options", "own_folder"), [(["-P"], False), ([], True)])
+def test_modules_come_from_its_folder_unless_paths_shall_be_safe(
+    tmp_path: Path, light: Loader, options: list[str], own_folder: bool
+) -> None:
+    found = []
+    for way in (nullcontext(), forked_trainers(light, [("site",)])):
+        with way:
+            argv = [sys.executable, *options, "-m", "site"]  # it prints where modules are looked for
+            found.append(subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, timeout=60).stdout)
+    assert found[0] == found[1] and "sys.path = [" in found[0]
+    assert (f"'{tmp_path}'" in found[0]) == own_folder
 
 
 def test_no_one_waits_for_the_loader() -> None:

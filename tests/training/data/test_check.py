@@ -122,6 +122,7 @@ def test_a_check_out_of_processor_time_is_explained(tmp_path: Path) -> None:
     assert report["verdict"] == "rejected" and "more than 1 seconds of processor time" in report["message"]
 
 
+@pytest.mark.plain_start  # its memory is the subject, and a forked one has more modules
 def test_a_check_out_of_memory_is_explained(tmp_path: Path) -> None:
     data = GOOD[:-1] + b', "x": [' + b",".join([b"[]"] * 1_200_000) + b"]}"
     report = checked(tmp_path, data, limits=CheckLimits(memory_bytes=90 << 20))

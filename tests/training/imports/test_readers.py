@@ -305,6 +305,7 @@ def test_an_archive_of_a_run(tmp_path: Path) -> None:
     assert (figures[9, "reward"], figures[10, "reward"]) == (0.5, 1.0)  # the log's word counts before ours
 
 
+@pytest.mark.plain_start  # its memory is the subject, and a forked one has more modules
 def test_a_limited_child_reads_large_files_in_little_memory(tmp_path: Path) -> None:
     path = tmp_path / "9.jsonl"
     row = json.dumps(GOOD | {"output": "word " * 4000}).encode() + b"\n"

@@ -163,6 +163,7 @@ def test_one_that_was_killed_while_it_waited_costs_no_asker_anything(scorers: Wa
     assert values(scorers.ask("a", [SHORT], LONG_S)) == [{"four": 1.0, "five": 0.0}]
 
 
+@pytest.mark.plain_start  # its memory is the subject, and a forked one has more modules
 def test_one_that_has_too_little_memory_ends_alone(scorers: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scorers_module, "MEMORY_BYTES", 400 << 20)
     large = Asked(episode=episode(text="z" * (150 << 20)), components=[pattern("four", "4")])
@@ -247,6 +248,7 @@ def test_the_kernel_ends_what_uses_more_processor_time_than_its_job_may() -> Non
     child.kill()
 
 
+@pytest.mark.plain_start  # /proc shows the variables of the process that was forked
 def test_a_process_has_named_variables_and_nothing_of_the_operator(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "canary")
     monkeypatch.setenv("TILTYARD_CUSTOM_REWARDS", "true")

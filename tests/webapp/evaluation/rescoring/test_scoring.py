@@ -219,6 +219,7 @@ def test_a_worker_whose_work_was_cancelled_writes_nothing(
         taken.keep()
 
 
+@pytest.mark.plain_start  # a forked one has the memory that it needs before it is limited
 def test_what_was_computed_before_it_ended_is_kept(
     two: list[Run], spec: Maker, begun: Maker, read: Reading, monkeypatch: pytest.MonkeyPatch
 ) -> None:

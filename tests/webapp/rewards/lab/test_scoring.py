@@ -153,6 +153,7 @@ def test_why_a_value_is_missing_is_shown_in_the_readers_language(
     assert [item["reason"] for item in scored(made, spec)["missing"]] == ["〔`x` had nothing {to} say.〕"]
 
 
+@pytest.mark.plain_start  # a forked one has the memory that it needs before it is limited
 def test_slow_values_answer_with_progress_and_failures_with_a_sentence(
     recorded_run: Any, built: Any, scored: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
