@@ -41,9 +41,9 @@ test: $(VENV)/.setup-test $(JS)/node_modules/.setup chromium ## lint, types, tes
 	@$(MAKE) --no-print-directory --jobs=2 lint default-tests
 
 chromium: ## install Chromium for the browser tests where it is missing (Debian, as root)
-	@command -v chromium > /dev/null || { test "$$(id -u)" = 0 && command -v apt-get > /dev/null && echo "Installing Chromium for the browser tests …" \
-		&& apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium libatomic1 fonts-noto-cjk > /dev/null; } \
-		|| echo "There is no Chromium here, and it cannot be installed: the browser tests will be left out."
+	@command -v chromium-headless-shell > /dev/null || { test "$$(id -u)" = 0 && command -v apt-get > /dev/null && echo "Installing Chromium for the browser tests …" \
+		&& apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium chromium-headless-shell libatomic1 fonts-noto-cjk > /dev/null; } \
+		|| command -v chromium > /dev/null || echo "There is no Chromium here, and it cannot be installed: the browser tests will be left out."
 
 quick: $(VENV)/.setup-test $(JS)/node_modules/.setup ## within a minute: lint, types, and the tests that need no database and no browser
 	@$(MAKE) --no-print-directory --jobs=2 lint pure-tests

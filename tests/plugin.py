@@ -32,7 +32,7 @@ ROOT = Path(__file__).resolve().parents[1]
 TEMPLATE = "tiltyard_template"
 FOLDER_VARIABLE = "TILTYARD_TEST_FOLDER"
 REDIS_VARIABLE = "TILTYARD_TEST_REDIS_URL"
-NO_CHROMIUM = "needs Chromium on the PATH, and libatomic (Debian: apt-get install chromium libatomic1)"
+NO_CHROMIUM = "needs Chromium on the PATH, and libatomic (Debian: apt-get install chromium-headless-shell libatomic1)"
 
 
 def _start_services() -> None:

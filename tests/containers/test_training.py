@@ -20,6 +20,7 @@ import pytest
 import yaml
 from playwright.sync_api import sync_playwright
 
+from tests.browsers import chromium_path
 from tests.containers.browsing import Visitor
 from tests.containers.composed import FILE, PROJECT, ROOT, Composed, docker, docker_answers, services_here
 from webapp.common.host import free_port
@@ -197,7 +198,7 @@ def chromium() -> Iterator[Any]:
     """One tab of a real browser."""
     with sync_playwright() as playwright:
         options = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
-        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=options)
+        browser = playwright.chromium.launch(executable_path=chromium_path(), args=options)
         page = browser.new_page()
         page.set_default_timeout(60_000)
         yield page
