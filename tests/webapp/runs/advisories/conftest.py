@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from itertools import groupby
 from typing import Any
 from uuid import uuid5
 
 import pytest
+from django.db import connection
+from django.db.models import AutoField, Model
 from django.utils import timezone
+from psycopg.sql import SQL, Identifier
 
 from training.doctor.digest import StepFacts
 from webapp.runs.metrics.models import MetricPoint
@@ -31,19 +35,19 @@ def record() -> Record:
 
     def make(run: Run, steps: Iterable[StepFacts], *, loops: bool = False) -> None:
         now, found = timezone.now(), list(steps)
-        for facts in found:
-            MetricPoint.objects.bulk_create(
-                MetricPoint(run=run, attempt=run.attempt, step=facts.step, name=name, value=value, seq=1)
-                for name, value in facts.metrics.items()
-            )
-            rows = [_row(run, facts, place) for place in range(len(facts.rollouts))]
-            Rollout.objects.bulk_create(rows)
-            turn = [{"role": "assistant", "content": "", "tool_calls": [CALL] * 4}]
-            Turn.objects.bulk_create(
-                Turn(rollout=row, run=run, number=number, messages=messages, seq=1)
-                for row in (rows if loops else [])
-                for number, messages in ((0, [{"role": "assistant", "content": "not the policy's"}]), (1, turn))
-            )
+        _copy_in(
+            MetricPoint(run=run, attempt=run.attempt, step=facts.step, name=name, value=value, seq=1)
+            for facts in found
+            for name, value in facts.metrics.items()
+        )
+        rows = [_row(run, facts, place) for facts in found for place in range(len(facts.rollouts))]
+        _copy_in(rows)
+        turn = [{"role": "assistant", "content": "", "tool_calls": [CALL] * 4}]
+        _copy_in(
+            Turn(rollout=row, run=run, number=number, messages=messages, seq=1)
+            for row in (rows if loops else [])
+            for number, messages in ((0, [{"role": "assistant", "content": "not the policy's"}]), (1, turn))
+        )
         last = found[-1].step
         attempt = {"owner": "w", "started_at": now, "first_step": found[0].step - 1}
         row, _made = Attempt.objects.get_or_create(run=run, number=run.attempt, defaults=attempt)
@@ -52,6 +56,17 @@ def record() -> Record:
         run.refresh_from_db()
 
     return make
+
+
+def _copy_in(rows: Iterable[Model]) -> None:
+    """Insert objects of one model by COPY: for the thousands of a recorded run in half the time of INSERT."""
+    for model, group in groupby(rows, type):
+        fields = [field for field in model._meta.concrete_fields if not isinstance(field, AutoField)]
+        names = SQL(", ").join(Identifier(field.column) for field in fields)
+        statement = SQL("COPY {} ({}) FROM STDIN").format(Identifier(model._meta.db_table), names)
+        with connection.cursor() as cursor, cursor.copy(statement) as copy:
+            for row in group:
+                copy.write_row([field.get_db_prep_save(field.pre_save(row, True), connection) for field in fields])
 
 
 CALL = {"id": "1", "name": "search", "arguments": {"query": "the same"}}
