@@ -22,16 +22,19 @@ from urllib.parse import urlsplit
 import psycopg
 import pytest
 
-from tests.pure import pytest_collection_finish, pytest_collectstart, pytest_runtest_teardown, set_library_environment
+from tests import pure
+from tests.pure import pytest_collectstart, pytest_runtest_teardown, set_library_environment
 from webapp.common.env import secret_key
 from webapp.common.host import Embedded
 from webapp.ops.catalogues import catalogues_compile
 
-__all__ = ["pytest_collection_finish", "pytest_collectstart", "pytest_runtest_teardown"]
+__all__ = ["pytest_collectstart", "pytest_runtest_teardown"]
 ROOT = Path(__file__).resolve().parents[1]
 TEMPLATE = "tiltyard_template"
 FOLDER_VARIABLE = "TILTYARD_TEST_FOLDER"
 REDIS_VARIABLE = "TILTYARD_TEST_REDIS_URL"
+COMPILING_VARIABLE = "TILTYARD_TEST_COMPILING"
+FIRST_WORKER = "gw0"
 NO_CHROMIUM = "needs Chromium on the PATH, and libatomic (Debian: apt-get install chromium-headless-shell libatomic1)"
 
 
@@ -91,6 +94,31 @@ def template_ready(seconds: float = 240.0) -> str:
     return TEMPLATE if done.exists() and done.read_text() == "0" else ""
 
 
+def uncompiled(tests: Path) -> bool:
+    """Whether pytest has not compiled any of these tests yet, as in a fresh clone, and will keep what it compiles."""
+    return not sys.dont_write_bytecode and next(tests.rglob("test_*-pytest-*.pyc"), None) is None
+
+
+def wait_until_compiled(seconds: float = 120.0) -> None:
+    """In a fresh clone: let the first worker compile all tests, ten seconds of processor time, rather than each worker
+    at the same time."""
+    if COMPILING_VARIABLE in os.environ and os.environ.get("PYTEST_XDIST_WORKER", FIRST_WORKER) != FIRST_WORKER:
+        until = time.monotonic() + seconds
+        while time.monotonic() < until and not _compiled().exists():
+            time.sleep(0.1)
+
+
+def _compiled() -> Path:
+    return Path(os.environ[FOLDER_VARIABLE]) / "compiled"
+
+
+def pytest_collection_finish() -> None:
+    """All tests are imported, or have failed to be."""
+    pure.pytest_collection_finish()
+    if os.environ.get("PYTEST_XDIST_WORKER") == FIRST_WORKER:
+        _compiled().touch()
+
+
 def _set_environment() -> None:
     """In every process: what settings read. Each worker has its own Redis database and data folder."""
     worker = os.environ.get("PYTEST_XDIST_WORKER", "")
@@ -113,7 +141,10 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> Iterator[None]
         _start_services()
     _set_environment()
     if begins and getattr(early_config.known_args_namespace, "numprocesses", None):
+        if uncompiled(ROOT / "tests"):
+            os.environ[COMPILING_VARIABLE] = "1"
         _start_template()
+    wait_until_compiled()
     return (yield)
 
 
