@@ -348,7 +348,7 @@ def _verl(config: JobConfig) -> Sentence:
     if version is None:
         lacks = sentence(_("%(python)s has no verl."), python=str(python))
         raise _Problem(lacks, NOT_INSTALLED, option="hardware.devices")
-    text = _("verl %(version)s trains it, on %(count)s in all. A stop ends after the step that it comes in.")
+    text = _("verl %(version)s trains it, on %(count)s in all. A stop ends after all updates of what is sampled then.")
     devices = counted(ngettext("one device", "{n} devices"), config.hardware.total)
     return sentence(text, version=version, count=devices)
 

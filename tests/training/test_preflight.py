@@ -204,10 +204,10 @@ def test_verl_must_be_there_for_several_devices(
 
 def test_each_option_that_verl_cannot_train_by_is_named(tmp_path: Path, starter_folder: Path, server: str) -> None:
     config = good(tmp_path, starter_folder, server)
-    options = {"grpo": {"entropy_coef": 0.1, "num_iterations": 2}, "optim": {"micro_batch_size": 4}}
+    options = {"grpo": {"entropy_coef": 0.1, "delta": 1.1}, "optim": {"micro_batch_size": 4}}
     found = hardware_checks(config, hardware={"devices": 3}, **options)
     wrong = {check.option: check for check in found if check.hard}
-    assert set(wrong) == {"grpo.entropy_coef", "grpo.num_iterations", "rollout.prompts_per_step"}
+    assert set(wrong) == {"grpo.entropy_coef", "grpo.delta", "rollout.prompts_per_step"}
     assert not any(check.ok for check in wrong.values())
 
 

@@ -5,8 +5,8 @@ nothing, but TRL 1.16 divides by them: ``grpo``, ``dr_grpo``, ``sapo`` and ``lus
 ``bnpo`` and the entropy bonus by the number of micro batches. So the gradient of a step with half of its rollouts
 excluded was half as long.
 
-1. After a sampling the empty rows are taken out, and the kept ones are dealt evenly to the mini batches, so that each
-   update has its share. Without empty rows the mini batches are TRL's own.
+1. After a sampling the empty rows are taken out, and where it makes several updates the kept ones are dealt evenly to
+   them, in an order that follows from the run's seed and the step (``mini_batches``), as verl's are.
 2. Within a mini batch rows are dealt to micro batches by length (``micro_batches``), which changes no sum over the
    update. Where a micro batch has a mean of its own (``bnpo``, the entropy bonus, the least decided tokens, an
    auxiliary loss of experts) they fill the micro batches in order instead: rows of equal length together would bias it.
@@ -30,6 +30,7 @@ import torch
 
 from training.algorithms.base import JournalCallback
 from training.algorithms.micro_batches import Packed, dealt_by_length, in_micro_batches
+from training.algorithms.mini_batches import rows_by_update
 from training.algorithms.saving import following_reference, load_reference
 from training.algorithms.seam import GRPOTrainer
 from training.algorithms.token_values import PLACE
@@ -107,8 +108,9 @@ class KeptRowsTrainer(FiniteUpdates, GRPOTrainer):  # type: ignore[misc]
                 self.callback.tokens.dealt(batch)
         mini_batches = self.args.steps_per_generation // self.args.gradient_accumulation_steps
         by_length = not self._micro_means
-        sizes = self._buffered_inputs, mini_batches
-        batches = dealt(*sizes, tokens=self.micro_tokens, by_length=by_length, joined=self.join_rows)
+        drawn = (self.args.seed, self.state.global_step + 1)
+        limits: dict[str, Any] = {"tokens": self.micro_tokens, "by_length": by_length, "joined": self.join_rows}
+        batches = dealt(self._buffered_inputs, mini_batches, drawn, **limits)
         self._buffered_inputs = batches
         self._tell_long_rows(max(_longest(batch) for batch in batches))
         return self._buffered_inputs[self._step % self.args.steps_per_generation]
@@ -186,22 +188,32 @@ class KeptRowsTrainer(FiniteUpdates, GRPOTrainer):  # type: ignore[misc]
 
 
 def dealt(
-    batches: list[Rows], mini_batches: int, *, tokens: int = 0, by_length: bool = True, joined: bool = False
+    batches: list[Rows],
+    mini_batches: int,
+    drawn: tuple[int, int],
+    *,
+    tokens: int = 0,
+    by_length: bool = True,
+    joined: bool = False,
 ) -> list[Rows]:
     """As many micro batches of a sampling, without the rows that have no token to learn from and cut to their longest.
 
-    Each gets ``KEPT_SHARE``: how many kept rows a mini batch has on average. With ``tokens`` micro batches hold as many
-    token cells in place of as many rows.
+    ``drawn`` are the run's seed and the step, by which rows are dealt to several mini batches; one has them in TRL's
+    order. Each gets ``KEPT_SHARE``: how many kept rows a mini batch has on average. With ``tokens`` micro batches hold
+    as many token cells in place of as many rows.
     """
     whole = {name: _joined([batch[name] for batch in batches]) for name in batches[0]}
     mask = whole["completion_mask"] * whole.get("tool_mask", 1)
     lengths = whole["prompt_mask"].sum(-1) + whole["completion_mask"].sum(-1)
     kept, slots = mask.sum(-1).nonzero().flatten(), len(batches) // mini_batches
     micro, share = len(mask) // len(batches), len(kept) / mini_batches
-    empty = len(kept) < len(mask)
+    owned = [kept]
+    if mini_batches > 1:
+        row_at = whole[PLACE].argsort()
+        teaches = (mask.sum(-1) > 0)[row_at].tolist()
+        owned = [row_at[places] for places in rows_by_update(teaches, mini_batches, *drawn)]
     found: list[Rows] = []
-    for number in range(mini_batches):
-        own = kept[number::mini_batches] if empty else kept[number * slots * micro : (number + 1) * slots * micro]
+    for own in owned:
         if by_length or tokens:
             parts = dealt_by_length(lengths[own].tolist(), micro, tokens, joined=joined)
         else:

@@ -257,7 +257,7 @@ class JobConfig(Group):
         if isinstance(chosen, GrpoConfig) and chosen.top_entropy_share < 1:
             text = _("the undecided tokens need a micro batch with a fixed number of rollouts: set 0")
             raise OptionError(path, sentence(text))
-        if not isinstance(chosen, RlooConfig) and chosen.entropy_coef:
+        if not isinstance(chosen, RlooConfig) and chosen.entropy_coef and not self.by_verl:
             text = _("the entropy bonus needs a micro batch with a fixed number of rollouts: set 0")
             raise OptionError(path, sentence(text))
 
@@ -356,8 +356,12 @@ class JobConfig(Group):
     @property
     def updates_per_step(self) -> int:
         """Updates of the weights that are made of one sampling of rollouts."""
-        mini = self.optim.mini_batch_size or self.rollouts_per_step
-        return self.rollouts_per_step // mini * self.gradient.num_iterations
+        return self.mini_batches * self.gradient.num_iterations
+
+    @property
+    def mini_batches(self) -> int:
+        """Mini batches that the rollouts of a step are dealt to."""
+        return self.rollouts_per_step // (self.optim.mini_batch_size or self.rollouts_per_step)
 
     @property
     def gradient(self) -> GrpoConfig | RlooConfig | PpoConfig:

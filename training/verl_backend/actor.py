@@ -35,6 +35,7 @@ from training.rollout.scoring import Scorer, Scoring
 from training.rollout.step import Step
 from training.rollout.tokens import ChatTemplate
 from training.rollout.trajectory import Player, Rollout
+from training.verl_backend.counting import first_step
 from training.verl_backend.folder import JobFolder, Plan
 
 MARK = "s"
@@ -154,14 +155,14 @@ class Actor:
         player = make_player(config, engine, template)
         return cls(config, folder.plan, rows, player, Journal(folder.own_journal), folder.run_dir)
 
-    async def play(self, step: int, group: int, index: int) -> Lesson:
-        """Play a rollout, and what it teaches. Raises the error that ends the run."""
-        self._step = step
+    async def play(self, sampling: int, group: int, index: int) -> Lesson:
+        """Play a rollout of verl's sampling, from 1, and what it teaches. Raises the error that ends the run."""
+        self._step = first_step(sampling, self.config.updates_per_step)
         self._playing += 1
         if self._watching is None or self._watching.done():
             self._watching = asyncio.create_task(self._watch())
         try:
-            rollout, statistics = await self._work(step).learned(group, index)
+            rollout, statistics = await self._work(sampling).learned(group, index)
         finally:
             self._playing -= 1
         if self.fatal is not None:
@@ -180,9 +181,9 @@ class Actor:
         if any(work.has(order.rollout) for work in self._steps.values()):
             self.write(too_late(order))
 
-    def _work(self, step: int) -> ActorStep:
-        if step not in self._steps:
-            rows = self._plan.rows_of(step, self.config.rollout.prompts_per_step)
+    def _work(self, sampling: int) -> ActorStep:
+        if (step := self._step) not in self._steps:
+            rows = self._plan.rows_of(sampling, self.config.rollout.prompts_per_step)
             self._steps = {step: ActorStep(self, step, rows)}  # verl begins a step when all of the last have ended
             self._ground.hold.step = step
         return self._steps[step]
@@ -198,8 +199,8 @@ class Actor:
         """The phases of a run are the trainer's to say."""
 
     def trained_of(self, version: int | None) -> int | None:
-        """See ``Shared``: verl numbers weights by the steps that they were trained for."""
-        return version
+        """See ``Shared``: verl numbers weights by the samplings that they were trained for."""
+        return None if version is None else version * self.config.updates_per_step
 
     def write(self, event: Event) -> None:
         """Journal an event. A disk that takes nothing ends the run."""

@@ -1,8 +1,8 @@
 """A checkpoint that verl wrote, as any run of ours leaves one: a model to load, and what verl continues from in it.
 
 ``<run>/checkpoint-<n>`` has the files of the model, or with LoRA of the adapter, ``trainer_state.json`` with the step
-and the number of devices, and verl's own files below ``verl/global_step_<n>``. These are pickles, which verl loads: a
-run continues from its own checkpoints alone, and only where every file is as its manifest says.
+and the number of devices, and verl's own files below ``verl/global_step_<sampling>``. These are pickles, which verl
+loads: a run continues from its own checkpoints alone, and only where every file is as its manifest says.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from training.model_check import VERL, stored_dtype
 from training.verl_backend.adapter import FILES, copy_adapter, is_adapter, merge_adapter
 
 CONFIG_NAME, STATE_NAME = "config.json", "trainer_state.json"
+SAVED = "global_step_"
+"""verl's folders are named by the samplings that the weights were trained on."""
 CHOSEN_HERE = (
     "attn_implementation",
     "_attn_implementation",
@@ -80,13 +82,13 @@ def take_saved(saved: Path, step: int, devices: int, folder: Path) -> None:
     shutil.rmtree(model)
     (folder / STATE_NAME).write_text(json.dumps({"global_step": step, "devices": devices}), encoding="utf-8")
     (folder / VERL).mkdir()
-    os.rename(saved, _own(folder, step))
+    os.rename(saved, folder / VERL / saved.name)
 
 
 def saved_by_verl(checkpoint: Path, config: JobConfig) -> Path:
     """Verl's own folder of a checkpoint. Raises ``ModelError`` where verl cannot continue from it."""
-    folder = _own(checkpoint, step_of(checkpoint))
-    if not folder.is_dir():
+    folder = next(checkpoint.glob(f"{VERL}/{SAVED}*"), None)
+    if folder is None or not folder.is_dir():
         raise ModelError(
             f"{checkpoint.name} was not saved by verl, so verl cannot continue from it.",
             hint="Set hardware.backend to trl, or start a new run with this checkpoint as its model.",
@@ -97,8 +99,12 @@ def saved_by_verl(checkpoint: Path, config: JobConfig) -> Path:
             f"{checkpoint.name} holds the shards of {devices} devices, and the run has {config.hardware.total}.",
             hint=f"Resume on {devices} devices, or start a new run with this checkpoint as its model.",
         )
+    sampling, updates = int(folder.name.removeprefix(SAVED)), config.updates_per_step
+    if sampling * updates != step_of(checkpoint):
+        raise ModelError(
+            f"{checkpoint.name} was saved after {sampling} samplings, and verl counts those: with {updates} updates of "
+            "each it would continue at another step.",
+            hint="Resume with the mini batch and iterations that it was saved with, or start a new run with this "
+            "checkpoint as its model.",
+        )
     return folder
-
-
-def _own(checkpoint: Path, step: int) -> Path:
-    return checkpoint / VERL / f"global_step_{step}"

@@ -26,7 +26,8 @@ class Client(Protocol):
 
 
 class ServerEngine:
-    """Samples the turns of one process. Its version is the step that the weights were trained for."""
+    """Samples the turns of one process. Its version is verl's: how many samplings the weights were
+    trained on."""
 
     def __init__(self, client: Client, params: SamplingParams, ends: Collection[int], turn_timeout_s: float) -> None:
         """``ends`` are the ids at which a turn stops."""

@@ -16,16 +16,18 @@ from training.rollout.trajectory import Rollout, Trajectory
 OURS = {
     "actor/loss": "loss",
     "actor/grad_norm": "grad_norm",
-    "actor/kl_loss": "kl",
+    "actor/kl": "kl",
     "actor/lr": "learning_rate",
     "actor/entropy": "entropy",
-    "actor/pg_clipfrac": "clip_ratio/region_mean",
+    "actor/clipped": "clip_ratio/region_mean",
+    "actor/clipped_low": "clip_ratio/low_mean",
+    "actor/clipped_high": "clip_ratio/high_mean",
     "timing_s/step": "timing/step",
     "timing_s/gen": "timing/generation",
-    "timing_s/update_actor": "timing/training",
+    "timing_s/update": "timing/training",
     "timing_s/update_weights": "sampling/sync_seconds",
 }
-"""verl's names of figures, and ours."""
+"""verl's names of figures, or of what our loss and our trainer add to them, and ours."""
 
 
 def renamed(figures: Mapping[str, Any]) -> dict[str, float]:

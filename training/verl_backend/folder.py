@@ -18,7 +18,7 @@ _CONFIG_NAME, _PLAN_NAME, _VARIABLES_NAME = "config.yaml", "plan.json", "variabl
 
 
 class Plan(BaseModel):
-    """What an attempt plays: ``order`` has the row of each group of the whole run, step after step.
+    """What an attempt plays: ``order`` has the row of each group of the whole run, sampling after sampling.
 
     ``rows`` counts the rows that there are to play; ``held_out`` are the places of held-out tasks, in their own dataset
     where the job names one. ``eos_id`` ends a turn of the model. ``earlier`` are the folders of the attempts before
@@ -36,9 +36,9 @@ class Plan(BaseModel):
     base: Path | None = None
     resolved: dict[str, str] = {}
 
-    def rows_of(self, step: int, prompts: int) -> list[int]:
-        """The rows of the groups of a step, from 1, of ``prompts`` groups."""
-        return self.order[(step - 1) * prompts : step * prompts]
+    def rows_of(self, sampling: int, prompts: int) -> list[int]:
+        """The rows of the groups of a sampling, from 1, of ``prompts`` groups."""
+        return self.order[(sampling - 1) * prompts : sampling * prompts]
 
 
 class JobFolder:

@@ -45,7 +45,7 @@ def make_folder(job: Job, device: DeviceKind, *, on_cluster: bool = False) -> Jo
     template = ChatTemplate(tokenizer)
     require_calls(template, config, rows)
     tasks = choose_tasks(job, rows, template)
-    groups = config.run.max_steps * config.rollout.prompts_per_step
+    groups = config.run.max_steps // config.updates_per_step * config.rollout.prompts_per_step
     order = row_order(len(tasks.train), groups, seed=config.run.seed, shuffle=config.data.shuffle)
     plan = Plan(
         attempt=job.attempt,

@@ -62,7 +62,7 @@ def run_verl(job: Job) -> None:
         _finish_saved(job, plan.rows, plan.checkpoint)
         return
     _remove_rays(*job.earlier)
-    merger = Merger(job.journal, job.config.rollouts_per_step, partial(_follow, job))
+    merger = Merger(job.journal, job.config.rollouts_per_step, partial(_follow, job), job.config.updates_per_step)
     try:
         with _started(python, folder, _variables(device, job)) as process:
             code = _watch(process, job, folder, merger)

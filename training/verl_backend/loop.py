@@ -28,13 +28,13 @@ class PlayerLoop(AgentLoopBase):
         """Play it. An error that ends the run comes to the trainer with the row: verl would go on without it."""
         actor = self._actor()
         prompts = actor.config.rollout.prompts_per_step
-        step, group, index = int(row["global_steps"]), int(row["place"]) % prompts, int(row["session_id"])
+        sampling, group, index = int(row["global_steps"]), int(row["place"]) % prompts, int(row["session_id"])
         try:
-            lesson = await actor.play(step, group, index)
+            lesson = await actor.play(sampling, group, index)
         except TiltyardError as error:
             eos = self.tokenizer.eos_token_id
             lesson = Lesson([eos], [eos], [0], [0.0], 0.0, {"fatal": error_of(error)})
-        return _output(lesson, step - 1)
+        return _output(lesson, sampling - 1)
 
     def _actor(self) -> Actor:
         if self._folder not in _actors:

@@ -3,8 +3,9 @@
 1. Each process appends to ``<run>/actors/<name>/journal.jsonl``. Only whole lines count, so a torn last one waits.
 2. ``merge`` takes what is new in all of them, in the order of its times; the lines of one process stay in theirs. Times
    stay those of the writers, numbers are the run's.
-3. The metrics of a step wait until all its groups have been scored in the journal, whatever the clocks and file systems
-   of the hosts say; with them waits what the trainer said after them. The last word waits for the end of the job.
+3. The metrics of a step wait until all groups that it learns from have been scored in the journal, whatever the clocks
+   and file systems of the hosts say; with them waits what the trainer said after them. The last word waits for the end
+   of the job.
 4. Places in the files are saved after the lines are written. What was written and not saved, after a crash, is found
    at the journal's end and not written again. An event is known by its rollout, type and turn, or by all it says.
 5. The last word of the job is kept for its caller, who writes the run's own.
@@ -36,6 +37,7 @@ from training.journal import (
     lines_backwards,
     parse_event,
 )
+from training.verl_backend.counting import sampled_for
 from training.verl_backend.folder import ACTORS_NAME
 
 STATE_NAME, HELD_OUT = "merged.json", "heldout/"
@@ -61,16 +63,21 @@ class Line(NamedTuple):
 
 
 class Merger:
-    """Merges into the run's journal; one at a time. ``rollouts_per_step`` is how many a step has.
+    """Merges into the run's journal; one at a time. ``rollouts_per_step`` is how many a sampling has, ``updates`` how
+    many steps are made of it.
 
     ``last_word`` is that of the job, once it has ended and left one.
     """
 
     def __init__(
-        self, journal: Journal, rollouts_per_step: int, follow: Callable[[Event], None] = lambda _event: None
+        self,
+        journal: Journal,
+        rollouts_per_step: int,
+        follow: Callable[[Event], None] = lambda _event: None,
+        updates: int = 1,
     ) -> None:
         """``follow`` gets each event that is appended."""
-        self._follow = follow
+        self._follow, self._updates = follow, updates
         self._folder, self._wanted = journal.path.parent / ACTORS_NAME, rollouts_per_step
         self._journal = journal
         self.last_word: RunFinished | None = None
@@ -124,8 +131,13 @@ class Merger:
 
     def _must_wait(self, event: Event | None) -> bool:
         if isinstance(event, Metrics):
-            return (step := step_of(event)) is not None and step > self._over and self._scored[step] < self._wanted
+            return (step := step_of(event)) is not None and step > self._over and not self._all_scored(step)
         return isinstance(event, RunFinished)
+
+    def _all_scored(self, step: int) -> bool:
+        """Whether the groups are there that a step learns from. Those of a step before have ended with its figures."""
+        sampled = sampled_for(step, self._updates)
+        return sampled <= self._over or self._scored[sampled] >= self._wanted
 
     def _take(self, line: Line) -> None:
         if line.event is None:

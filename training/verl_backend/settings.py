@@ -14,6 +14,7 @@ from typing import Literal, NamedTuple
 from training.config import JobConfig
 from training.errors import ConfigError
 from training.exports.verl_options import ACTOR, ROLLOUT, Value, translated
+from training.verl_backend.counting import tokens_of_micro_batch, warmup_steps
 from training.verl_backend.folder import ADAPTER_NAME, LOOPS_NAME, SAVED_NAME, TOKENIZER_NAME
 from training.words import Sentence, _, sentence
 
@@ -43,6 +44,7 @@ OURS = _named(
     rewards.spec rewards.components rewards.signal rewards.score_timeout_s
     rollout.engine rollout.max_turns rollout.max_turn_tokens rollout.dialect rollout.failure_pause_share
     rollout.failure_pause_steps vllm.turn_timeout_s grpo.mask_truncated grpo.scale_rewards
+    grpo.num_iterations optim.mini_batch_size
     evaluate.every evaluate.share evaluate.data evaluate.samples evaluate.tasks
     run.seed run.device run.save_every run.save_every_minutes run.keep_last run.no_gradient_updates run.keep_tokens_mib
     report.to report.project report.name report.tags
@@ -66,24 +68,15 @@ REFUSED: dict[str, tuple[tuple[Value, ...], str]] = {
     "vllm.quantization": (("none",), _NOT_PROVED),
     "grpo.importance_sampling": (("token",), _NOT_PROVED),
     "grpo.sampler_correction": (("token_truncate", "off"), _ONE_DEVICE),
-    "grpo.num_iterations": (
-        (1,),
-        _("verl makes one step of all updates of a sampling, our trainer a step of each update: set {usual}"),
-    ),
-    "grpo.loss_type": (("dapo",), _("verl would count excluded rollouts in the mean of this loss: set {usual}")),
+    "grpo.loss_type": (("dapo", "grpo", "dr_grpo"), _NOT_PROVED),
     "grpo.credit": (("rollout",), _ONE_DEVICE),
     "grpo.top_entropy_share": ((1.0,), _ONE_DEVICE),
     "grpo.off_policy_limit": ((0.0,), _ONE_DEVICE),
     "grpo.ref_sync_steps": ((0,), _ONE_DEVICE),
     "optim.packing": ((False,), _NOT_PROVED),
-    "optim.mini_batch_size": (
-        (0,),
-        _("verl divides a loss by the tokens of its mini batch, our trainer by the step's mean of them: set {usual}"),
-    ),
     "optim.optimizer": (("adamw",), _ONE_DEVICE),
     "optim.epsilon": ((1e-8,), _ONE_DEVICE),
-    "optim.schedule": (("constant", "cosine"), _ONE_DEVICE),
-    "optim.warmup_share": ((0.0,), _ONE_DEVICE),
+    "optim.schedule": (("constant", "constant_with_warmup", "cosine"), _ONE_DEVICE),
     "mix.parts": (([],), _ONE_DEVICE),
     "curriculum.stages": (([],), _ONE_DEVICE),
     "run.max_hours": ((0.0,), _ONE_DEVICE),
@@ -123,22 +116,37 @@ def misfits(config: JobConfig, device: DeviceKind) -> Iterator[Misfit]:
         yield Misfit("rollout.engine", sentence(text, usual=ENGINES[device]))
     if config.grpo.entropy_coef and config.optim.micro_batch_size:
         text = _(
-            "verl takes the mean entropy of a step, our trainer that of each micro batch: set {usual}, or set "
+            "verl takes the mean entropy of an update, our trainer that of each micro batch: set {usual}, or set "
             "optim.micro_batch_size to 0"
         )
         yield Misfit("grpo.entropy_coef", sentence(text, usual="0.0"))
+    ceiling = 1 + (config.grpo.epsilon_high or config.grpo.epsilon)
+    if 0 < config.grpo.delta < ceiling:
+        text = _("verl limits the ratio of bad rollouts alone, which is the same from {ceiling} on: set more, or 0")
+        yield Misfit("grpo.delta", sentence(text, ceiling=f"{ceiling:g}"))
+    if config.run.max_steps % (updates := config.updates_per_step):
+        text = _("verl saves after whole samplings of {updates} updates each, and {steps} steps are no whole ones")
+        yield Misfit("run.max_steps", sentence(text, steps=config.run.max_steps, updates=updates))
     yield from _uneven_shares(config)
 
 
 def _uneven_shares(config: JobConfig) -> Iterator[Misfit]:
     """verl fills a batch up with empty rows where its devices do not divide it; here it is refused."""
-    batch, micro, count = config.rollouts_per_step, config.optim.micro_batch_size, config.hardware.total
-    if batch % count:
+    batch, mini, micro = config.rollouts_per_step, config.optim.mini_batch_size, config.optim.micro_batch_size
+    count, longest = config.hardware.total, config.rollout.max_prompt_tokens + config.rollout.max_completion_tokens
+    tokens = config.optim.max_tokens_per_micro_batch
+    if mini and mini % count:
+        text = _("mini batches of {mini} rollouts cannot be divided over {count} devices")
+        yield Misfit("optim.mini_batch_size", sentence(text, mini=mini, count=count))
+    elif batch % count:
         text = _("{batch} rollouts per step (prompts × generations) cannot be divided over {count} devices")
         yield Misfit("rollout.prompts_per_step", sentence(text, batch=batch, count=count))
-    elif micro and (batch // count) % micro:
-        text = _("a device's {share} rollouts of a step cannot be divided into micro batches of {micro}")
-        yield Misfit("optim.micro_batch_size", sentence(text, share=batch // count, micro=micro))
+    elif micro and (share := (mini or batch) // count) % micro:
+        text = _("a device's {share} rollouts of an update cannot be divided into micro batches of {micro}")
+        yield Misfit("optim.micro_batch_size", sentence(text, share=share, micro=micro))
+    if 0 < tokens < longest:
+        text = _("verl refuses a rollout that no micro batch holds, and one may have {longest} tokens")
+        yield Misfit("optim.max_tokens_per_micro_batch", sentence(text, longest=f"{longest:,}"))
     if count % config.vllm.tensor_parallel:
         text = _("{count} devices cannot be divided into samplers of {size} devices each")
         yield Misfit("vllm.tensor_parallel", sentence(text, count=count, size=config.vllm.tensor_parallel))
@@ -207,7 +215,10 @@ def _of_play(config: JobConfig, folder: Path) -> Settings:
 def _of_training(config: JobConfig, folder: Path, model: Path) -> Settings:
     micro = config.optim.micro_batch_size
     attention = "sdpa" if config.model.attention == "auto" else config.model.attention
-    sized = {f"{part}.log_prob_micro_batch_size_per_gpu": micro for part in (ROLLOUT, REFERENCE)} if micro else {}
+    sized: Settings = {f"{part}.log_prob_micro_batch_size_per_gpu": micro for part in (ROLLOUT, REFERENCE)}
+    if not micro:
+        limit = tokens_of_micro_batch(config)
+        sized = {f"{ROLLOUT}.log_prob_max_token_len_per_gpu": limit, f"{ACTOR}.ppo_max_token_len_per_gpu": limit}
     return sized | {
         f"{METHOD}.model.path": str(model),
         f"{METHOD}.model.tokenizer_path": str(folder / TOKENIZER_NAME),
@@ -215,10 +226,14 @@ def _of_training(config: JobConfig, folder: Path, model: Path) -> Settings:
         f"{METHOD}.model.use_remove_padding": attention == "flash_attention_2",
         f"{ACTOR}.strategy": "fsdp2",
         f"{ACTOR}.shuffle": False,
+        f"{ACTOR}.ppo_epochs": 1,
+        f"{ACTOR}.loss_scale_factor": config.rollout.max_completion_tokens,
+        f"{ACTOR}.optim.lr_warmup_steps": warmup_steps(config),
         f"{ACTOR}.data_loader_seed": config.run.seed,
         f"{ACTOR}.checkpoint.save_contents": [*RESUMED, "hf_model"],
         f"{ACTOR}.checkpoint.load_contents": RESUMED,
         "trainer.total_epochs": 1,
+        "trainer.total_training_steps": config.run.max_steps // config.updates_per_step,
         "trainer.resume_mode": "disable",
         "trainer.save_freq": -1,
         "trainer.test_freq": -1,

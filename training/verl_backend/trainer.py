@@ -18,6 +18,7 @@ import transfer_queue as tq
 from omegaconf import DictConfig, OmegaConf
 from tensordict import TensorDict
 from verl.trainer.ppo.v1 import AgentLoopManagerTQ, PPOTrainerSync
+from verl.utils.config import omega_conf_to_dataclass
 from verl.utils.logging_utils import configure_verl_logging
 from verl.utils.tensordict_utils import assign_non_tensor_stack
 
@@ -25,6 +26,7 @@ from training.algorithms.checkpoints import PREFIX, write_whole
 from training.algorithms.drawing import task_rows
 from training.algorithms.held_out import HeldOut, Tasks
 from training.algorithms.job import Job
+from training.algorithms.mini_batches import rows_by_update
 from training.algorithms.saving import remove_outdated
 from training.algorithms.stages import Segment
 from training.data.reader import load_rows
@@ -38,12 +40,15 @@ from training.rollout.tokens import ChatTemplate
 from training.rollout.trajectory import Rollout
 from training.verl_backend.adapter import gather_adapter
 from training.verl_backend.checkpoints import save_model, take_saved
+from training.verl_backend.counting import first_step, needs_entropy, rate_of, steps_of
 from training.verl_backend.engine import ServerEngine
 from training.verl_backend.figures import fatal_of, played_figures, renamed, rollout_of
 from training.verl_backend.folder import JobFolder
 from training.verl_backend.health import Health
+from training.verl_backend.loss import update_loss
+from training.verl_backend.updates import Dealt, trained_on
 
-FIELDS = ["prompts", "responses", "response_mask", "rollout_log_probs", "old_log_probs", "extra_fields"]
+FIELDS = ["prompts", "responses", "response_mask", "rollout_log_probs", "old_log_probs", "entropy", "extra_fields"]
 TRACEBACK_LINES, LOOK_S = 30, 0.2
 LOST = (
     ray.exceptions.RayActorError,
@@ -63,11 +68,14 @@ def places_of(keys: Sequence[str]) -> list[tuple[int, int]]:
 
 
 class GroupTrainer(PPOTrainerSync):
-    """The synchronous trainer: a step is played, learned from, and its weights handed to the samplers.
+    """The synchronous trainer: a sampling is played, learned from, and the weights handed to the samplers.
 
     1. A group is named by its step and number, so names and seeds are those of a run on one device.
     2. The processes that play know each rollout's advantage; verl's own are computed and then replaced.
-    3. A step in which nothing teaches leaves the weights as they are: a mean over no token would be no number.
+    3. verl's ``global_steps`` count samplings. Each update of one is a step of the run, with figures of its own, and
+       the learning rate changes with each.
+    4. An update in which nothing teaches leaves the weights as they are: a mean over no token would be no number.
+    5. Weights are handed over, held-out tasks are played and checkpoints are written when all updates are done.
     """
 
     def __init__(self, config: DictConfig, job: Job, folder: JobFolder) -> None:
@@ -77,29 +85,47 @@ class GroupTrainer(PPOTrainerSync):
         self._check = SamplerCheck(self._trained_logprobs, COPIED if exact else HALF, self._write, copies=True)
         self._old: dict[tuple[int, ...], list[float]] = {}
         self._rollouts: list[Rollout] = []
-        self._teaches = True
+        self._updates = job.config.updates_per_step
+        self._dealt = Dealt([], 0.0, 0.0)
+        self._tokens: list[int] = []
+        self._entropies: list[float] = []
+        self._rate: float | None = None
+        self._last: dict[str, Any] = {}
         self._gaps: dict[str, float] = {}
         self._failures = FailureShare(job.config.rollout, self._write, self._rest)
         self._health = Health(job.config.run, self._write)
         self._held_out: HeldOut | None = None
         self._rewards: list[float] = []
         self._bytes = 0
-        self._began = self._saved_at = time.monotonic()
+        self._began = self._mark = self._saved_at = time.monotonic()
 
     def _write(self, event: Event) -> None:
         self._job.journal.write(event)
 
-    def _phase(self, phase: Any) -> None:
-        self._write(PhaseChanged(phase=phase, step=self.global_steps))
+    def _phase(self, phase: Any, step: int = 0) -> None:
+        self._write(PhaseChanged(phase=phase, step=step or self._first))
+
+    @property
+    def _first(self) -> int:
+        """The step of the run that the sampling at hand begins with."""
+        return first_step(self.global_steps, self._updates)
+
+    def _init_dataloader(self) -> None:
+        """verl takes its samplings for the updates over which the learning rate changes."""
+        super()._init_dataloader()
+        self.config.actor_rollout_ref.actor.optim.total_training_steps = self._job.config.run.max_steps
 
     # --- The walk of a step ---
 
     def on_train_begin(self) -> None:
         """The run begins, or continues after the steps that its checkpoint holds."""
-        self._job.started(self._folder.plan.rows, self.config.trainer.device, self.global_steps - 1)
+        actor, beta = self.config.actor_rollout_ref.actor, self._job.config.grpo.beta
+        own = omega_conf_to_dataclass(OmegaConf.merge(actor, {"use_kl_loss": False}))
+        self.actor_rollout_wg.set_loss_fn(partial(update_loss, config=own, kl_weight=beta))
+        self._job.started(self._folder.plan.rows, self.config.trainer.device, self._first - 1)
         if self._job.config.evaluate.every:
             self._held_out = self._held_out_tasks()
-            self._evaluate(self.global_steps - 1)
+            self._evaluate(self._first - 1)
 
     def _rest(self, seconds: float) -> bool:
         """Wait; whether the job was asked to stop."""
@@ -112,14 +138,14 @@ class GroupTrainer(PPOTrainerSync):
         """A job that was asked to stop ends here: between two steps nothing is lost."""
         if self._folder.asked_to_stop:
             raise StopRequested("The run was asked to stop.")
-        self._began = time.monotonic()
+        self._began = self._mark = time.monotonic()
         self._phase("generating")
 
     def _fetch_one_gen_batch(self) -> TensorDict:
         batch = super()._fetch_one_gen_batch()
         prompts = self.config.data.train_batch_size
         # The first part of a row's key, which verl parts by underscores.
-        names = [f"s{self.global_steps}-g{int(place) % prompts}" for place in list(batch["place"])]
+        names = [f"s{self._first}-g{int(place) % prompts}" for place in list(batch["place"])]
         assign_non_tensor_stack(batch, "uid", names)
         return batch
 
@@ -131,55 +157,99 @@ class GroupTrainer(PPOTrainerSync):
         rows = self._rows(batch)
         played = sorted(zip(places_of(batch.keys), rows["extra_fields"], strict=True), key=itemgetter(0))
         self._rollouts = [rollout_of(fields["facts"]) for _place, fields in played]
-        self._failures.check(self.global_steps, self._rollouts, time.monotonic() - self._began)
+        self._failures.check(self._first, self._rollouts, time.monotonic() - self._began)
         self._prove(rows)
         masks = [mask.float() for mask in rows["response_mask"].unbind()]
-        self._teaches = any(bool(mask.any()) for mask in masks)
-        if self._teaches:
+        self._tokens = [int(mask.sum()) for mask in masks]
+        self._entropies = [float((row * mask).sum()) for row, mask in zip(rows["entropy"].unbind(), masks, strict=True)]
+        self._dealt = self._deal(batch.keys)
+        if self._dealt.share_of_tokens:
             batch = super()._compute_advantage(batch, metrics)
         advantages = [fields["advantage"] * mask for fields, mask in zip(rows["extra_fields"], masks, strict=True)]
         nested = torch.nested.as_nested_tensor(advantages, layout=torch.jagged)
         given = TensorDict({"advantages": nested, "returns": nested}, batch_size=len(batch))
         return tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=given)
 
+    def _deal(self, keys: Sequence[str]) -> Dealt:
+        """The rows of each update."""
+        config, tokens = self._job.config, self._tokens
+        at = sorted(range(len(keys)), key=places_of(keys).__getitem__)
+        each = config.rollouts_per_step // config.mini_batches
+        rows = rows_by_update([tokens[row] > 0 for row in at], config.mini_batches, config.run.seed, self._first)
+        return Dealt.of([[at[place] for place in own] for own in rows], tokens, each)
+
     def _update_actor(self, batch: Any, metrics: dict[str, Any]) -> Any:
-        if self._teaches:
-            return super()._update_actor(batch, metrics)
-        self._job.log(f"Step {self.global_steps}: no group teaches anything, so the weights stay as they are.")
-        metrics |= {"actor/loss": 0.0, "actor/grad_norm": 0.0}
+        """Make all updates of the sampling. The figures of the last one wait until its weights are handed over."""
+        steps = steps_of(self.global_steps, self._updates)
+        for step in steps:
+            figures = self._update(batch, step)
+            if step == self._first:
+                figures = self._entropy() | figures | {"timing_s/gen": self.timing_raw["gen"]}
+            if step == steps[-1]:
+                self._last = figures
+            else:
+                self._report(step, figures)
         return batch
 
-    def _compute_metrics(self, batch: Any, metrics: dict[str, Any], timing_raw: Any, **of_step: Any) -> None:
-        if self._teaches:  # verl's own figures are of the tokens that are learned from
-            super()._compute_metrics(batch, metrics, timing_raw, **of_step)
-        step = of_step["global_steps"]
-        times = {f"timing_s/{name}": seconds for name, seconds in timing_raw.items()}
-        values = renamed(metrics | times) | played_figures(self._rollouts, self._job.config, step) | self._gaps
+    def _entropy(self) -> dict[str, float]:
+        """The mean over the tokens of an only update, known before it: of several each computes its own."""
+        tokens = sum(self._tokens)
+        return {"actor/entropy": sum(self._entropies) / tokens} if tokens and self._updates == 1 else {}
+
+    def _update(self, batch: Any, step: int) -> dict[str, Any]:
+        """Make the update of a step; verl's figures of it, under its names."""
+        dealt, number = self._dealt, (step - self._first) % len(self._dealt.rows)
+        if not dealt.teaching(number):
+            self._job.log(f"Step {step}: no rollout of its update teaches anything, so the weights stay as they are.")
+            return {"actor/loss": 0.0, "actor/grad_norm": 0.0}
+        began = time.monotonic()
+        asked = dealt.asked(number) | {"temperature": self.config.actor_rollout_ref.rollout.temperature}
+        asked["calculate_entropy"] = needs_entropy(self._job.config)
+        figures = trained_on(self.actor_rollout_wg, batch, dealt.rows[number], asked, self._job.config.hardware.total)
+        # verl names the rate of the update to come.
+        rate, self._rate = self._rate, float(figures["actor/lr"])
+        figures["actor/lr"] = rate_of(self._job.config, step) if rate is None else rate
+        return figures | {"timing_s/update": time.monotonic() - began}
+
+    def _report(self, step: int, figures: dict[str, Any]) -> None:
+        """Journal a step's figures. Raises what pauses a run that learns nothing."""
+        now = time.monotonic()
+        values = renamed(figures | {"timing_s/step": now - self._mark})
+        self._mark = now
+        if step == self._first:
+            values |= played_figures(self._rollouts, self._job.config, step) | self._gaps
+            self._rewards += [values["reward"]] if "reward" in values else []
         self._job.step = step
         self._write(Metrics(step=step, values=values))
-        self._rewards += [values["reward"]] if "reward" in values else []
-        self._health.look(step, float(metrics["actor/loss"]), float(metrics["actor/grad_norm"]))
-        if self._evaluate(step) or self._save_is_due():
+        self._health.look(step, float(figures["actor/loss"]), float(figures["actor/grad_norm"]))
+
+    def _compute_metrics(self, batch: Any, metrics: dict[str, Any], timing_raw: Any, **of_step: Any) -> None:
+        if self._dealt.share_of_tokens:  # verl's own figures are of the tokens that are learned from
+            super()._compute_metrics(batch, metrics, timing_raw, **of_step)
+        step = steps_of(self.global_steps, self._updates)[-1]
+        handed = {"timing_s/update_weights": timing_raw["update_weights"]} if "update_weights" in timing_raw else {}
+        self._report(step, self._last | handed)
+        if self._evaluate(step) or self._save_is_due(step):
             self._save(step)
 
     # --- Its checkpoints ---
 
-    def _save_is_due(self) -> bool:
-        run, step = self._job.config.run, self.global_steps
+    def _save_is_due(self, step: int) -> bool:
+        run = self._job.config.run
         if self._folder.asked_to_stop or step == run.max_steps:
             return True
         minutes = (time.monotonic() - self._saved_at) / 60
         by_time = bool(run.save_every_minutes) and minutes >= run.save_every_minutes
-        return by_time or bool(run.save_every and step % run.save_every == 0)
+        return by_time or bool(run.save_every and step // run.save_every > self._job.saved_step // run.save_every)
 
     def _save(self, step: int) -> None:
         """A checkpoint as any run leaves it, made of verl's own; of the last step also the model."""
         job = self._job
         require_room(job.run_dir, self._bytes, "a checkpoint")
-        self._phase("saving")
+        self._phase("saving", step)
         began = time.monotonic()
         self._save_checkpoint()
-        saved = Path(self.config.trainer.default_local_dir) / f"global_step_{step}"
+        saved = Path(self.config.trainer.default_local_dir) / f"global_step_{self.global_steps}"
         if job.config.model.lora_rank:
             gather_adapter(saved / "actor", self._folder.adapter)
         if step == job.config.run.max_steps:
@@ -226,7 +296,7 @@ class GroupTrainer(PPOTrainerSync):
         wanted, filled = self._job.config.rollouts_per_step, [tag for tag in batch.tags if tag.get("is_padding")]
         if filled or len(batch) != wanted:
             raise PolicyFault(
-                f"{wanted - len(batch) + len(filled)} of {wanted} rollouts of step {self.global_steps} did not come.",
+                f"{wanted - len(batch) + len(filled)} of {wanted} rollouts of step {self._first} did not come.",
                 hint="The end of the verl job's log says why.",
             )
         return {name: rows[name] for name in FIELDS if name != "extra_fields"} | {"extra_fields": extra}
@@ -241,7 +311,7 @@ class GroupTrainer(PPOTrainerSync):
             self._old[(*prompt, -1, *completion)] = trained
             probes.append(Probe(prompt, completion, mask, sampled))
         self._check.renew()
-        self._gaps = self._check(self.global_steps, probes)
+        self._gaps = self._check(self._first, probes)
 
     def _trained_logprobs(self, prompt: list[int], completion: list[int]) -> list[float]:
         return self._old[(*prompt, -1, *completion)]

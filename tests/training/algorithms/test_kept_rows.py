@@ -14,6 +14,7 @@ from tests.training.helpers import of_type, scripted_server
 from training.algorithms.base import JournalCallback
 from training.algorithms.grpo import run_grpo
 from training.algorithms.kept_rows import KEPT_SHARE, _longest, dealt
+from training.algorithms.token_values import PLACE
 from training.errors import RewardFault
 from training.rewards.base import Episode, Score
 from training.rollout.trajectory import StepRollouts
@@ -164,6 +165,7 @@ def test_an_update_whose_rows_are_all_masked_moves_nothing(make_job: MakeJob, en
 def batch(masks: list[list[int]], first: int) -> dict[str, Any]:
     rows = len(masks)
     return {
+        PLACE: torch.arange(first, first + rows),
         "advantages": torch.arange(first, first + rows).float(),
         "prompt_mask": torch.ones(rows, 1),
         "completion_mask": torch.ones(rows, 2),
@@ -172,14 +174,20 @@ def batch(masks: list[list[int]], first: int) -> dict[str, Any]:
     }
 
 
+WANTED = [[0.0, 4.0], [6.0], [3.0, 5.0], []]
+
+
 def test_kept_rows_are_dealt_evenly_to_the_mini_batches_and_fill_their_micro_batches() -> None:
     kept, empty = [1, 0], [0, 0]
     batches = [batch([kept, empty], 0), batch([empty, kept], 2), batch([kept, kept], 4), batch([kept, empty], 6)]
-    found = dealt(batches, 2)
-    assert [item["advantages"].tolist() for item in found] == [[0.0, 4.0], [6.0], [3.0, 5.0], []]
+    shuffled = [batches[number] for number in (2, 0, 3, 1)]  # as TRL does; it changes nothing
+    for given in (batches, shuffled):
+        found = dealt(given, 2, (42, 1))
+        assert [item["advantages"].tolist() for item in found] == WANTED
+    assert [item["advantages"].tolist() for item in dealt(batches, 2, (42, 3))] != WANTED
     assert {item[KEPT_SHARE] for item in found} == {2.5}
     assert all(int(item["num_items_in_batch"]) == 7 for item in found)
-    whole = dealt([batch([kept, kept], 0), batch([kept, kept], 2)], 1)
+    whole = dealt([batch([kept, kept], 0), batch([kept, kept], 2)], 1, (42, 1))
     assert [item["advantages"].tolist() for item in whole] == [[0.0, 1.0], [2.0, 3.0]]
     assert {item[KEPT_SHARE] for item in whole} == {4.0}
 

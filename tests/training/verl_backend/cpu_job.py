@@ -23,7 +23,7 @@ _doomed: WeakSet[ServerConnection] = WeakSet()
 _held_out: WeakSet[ServerConnection] = WeakSet()
 
 
-async def behave(socket: ServerConnection, frame: dict[str, Any], turn: int) -> str:
+async def behave(socket: ServerConnection, frame: dict[str, Any], turn: int, *, exact: bool = False) -> str:
     """Calls are answered, so an episode has several turns; what it pays follows from what was written, and one in nine
     messages makes it fail, where its task is trained on."""
     if frame["type"] == "reset":
@@ -36,11 +36,18 @@ async def behave(socket: ServerConnection, frame: dict[str, Any], turn: int) -> 
         return error("EXECUTION_ERROR", "this episode has a fault")
     calls = frame["data"]["tool_calls"]
     written = len(frame["data"]["message"]) + sum(len(str(call["arguments"])) for call in calls)
-    if written % 9 == 4 and socket not in _held_out:
+    if not exact and written % 9 == 4 and socket not in _held_out:
         return error("EXECUTION_ERROR", "this episode has a fault")
     if calls and turn < 3:
         return observation(messages=[{"role": "tool", "content": "ok", "tool_call_id": calls[0]["id"], "name": "echo"}])
-    return observation(messages=[], done=True, reward=written % 7 / 7, reward_parts={"task_success": written % 7 / 7})
+    reward = written % 7 / (8 if exact else 7)
+    return observation(messages=[], done=True, reward=reward, reward_parts={"task_success": reward})
+
+
+async def steady(socket: ServerConnection, frame: dict[str, Any], turn: int) -> str:
+    """The same, where only the doomed episodes fail: no group has but one rollout left, which verl masks. Rewards are
+    eighths: the mean of three equal ones is that number in float32, too, so TRL's advantages of them are 0."""
+    return await behave(socket, frame, turn, exact=True)
 
 
 def cpu_job(run_dir: Path, base: Path, url: str, **groups: Any) -> Job:

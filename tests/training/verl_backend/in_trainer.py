@@ -6,6 +6,7 @@ Run with verl's Python: ``python -m tests.training.verl_backend.in_trainer``. It
 from __future__ import annotations
 
 import asyncio
+import math
 import sys
 from types import SimpleNamespace
 from typing import Any
@@ -13,23 +14,31 @@ from unittest.mock import patch
 
 import torch
 from tensordict import TensorDict
+from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.v1 import PPOTrainerSync
+from verl.utils.metric import Metric
 from verl.utils.tensordict_utils import get_tensordict
+from verl.workers.config import ActorConfig
 
 from training.errors import PolicyFault, SamplerDied
 from training.verl_backend import loop, trainer
 from training.verl_backend.actor import Lesson, error_of
+from training.verl_backend.loss import update_loss
 from training.verl_backend.trainer import GroupTrainer, places_of
+from training.verl_backend.updates import Dealt, trained_on
 
 SIZE, PROMPTS = 2, 3
 
 
-def bare(step: int = 4) -> Any:
-    """A trainer of ``PROMPTS`` groups of ``SIZE`` in a step, of which nothing was set up."""
+def bare(step: int = 4, mini: int = 1) -> Any:
+    """A trainer of ``PROMPTS`` groups of ``SIZE`` in a sampling, dealt to ``mini`` updates; nothing else is set up."""
     made: Any = GroupTrainer.__new__(GroupTrainer)
     made.global_steps = step
     made.config = SimpleNamespace(data=SimpleNamespace(train_batch_size=PROMPTS))
-    config = SimpleNamespace(rollouts_per_step=PROMPTS * SIZE)
+    config = SimpleNamespace(
+        rollouts_per_step=PROMPTS * SIZE, mini_batches=mini, run=SimpleNamespace(seed=42), updates_per_step=mini
+    )
+    made._updates = mini
     made._job = SimpleNamespace(config=config, log=lambda text: None)
     made._failures = SimpleNamespace(check=lambda *given: None)
     made._prove = lambda rows: None
@@ -95,6 +104,9 @@ def names_and_places() -> None:
     with patch.object(PPOTrainerSync, "_fetch_one_gen_batch", lambda _trainer: batch):
         found = bare()._fetch_one_gen_batch()
     assert list(found["uid"]) == ["s4-g0", "s4-g1", "s4-g2"], list(found["uid"])
+    again = get_tensordict({"place": torch.tensor([9])}, {})
+    with patch.object(PPOTrainerSync, "_fetch_one_gen_batch", lambda _trainer: again):
+        assert list(bare(mini=2)._fetch_one_gen_batch()["uid"]) == ["s7-g0"], "the fourth sampling begins at step 7"
     assert places_of(["s4-g2_1_0", "s4-g10_0_0"]) == [(2, 1), (10, 0)]
 
 
@@ -103,7 +115,8 @@ def advantages_are_ours() -> None:
     made = bare()
     given, own = computed(made, Rows())
     assert given == [[3, 0, 3], [-3, 0, -3], [0, 0, 0], [0, 0, 0], [1, 0, 1], [-1, 0, -1]], given
-    assert own == 1 and made._teaches
+    assert own == 1 and made._dealt == Dealt([[4, 5, 1, 0, 2, 3]], 8.0, 4.0, (4,)), made._dealt
+    assert made._entropy() == {"actor/entropy": 1.0}
     assert [rollout.name for rollout in made._rollouts] == [f"a1-s4-g{g}-i{i}" for g in range(3) for i in range(SIZE)]
 
 
@@ -111,11 +124,121 @@ def a_step_that_teaches_nothing() -> None:
     """Neither advantages of verl's nor an update: a mean over no token would be no number."""
     made = bare()
     given, own = computed(made, Rows(silent=True))
-    assert own == 0 and not made._teaches and given == [[0, 0, 0]] * 6
-    metrics: dict[str, Any] = {}
-    with patch.object(PPOTrainerSync, "_update_actor", side_effect=AssertionError("it must not be asked")):
-        made._update_actor(Rows(), metrics)
-    assert metrics == {"actor/loss": 0.0, "actor/grad_norm": 0.0}
+    assert own == 0 and made._dealt.share_of_tokens == 0 and given == [[0, 0, 0]] * 6
+    made.timing_raw = {"gen": 2.0}
+    with patch.object(trainer, "trained_on", side_effect=AssertionError("it must not be asked")):
+        made._update_actor(Rows(), {"actor/entropy": 3.0})
+    assert made._last == {"actor/loss": 0.0, "actor/grad_norm": 0.0, "timing_s/gen": 2.0}
+
+
+def several_updates() -> None:
+    """Each update has its own rows, shares and step; rows that teach nothing fill the smaller ones up."""
+    made = bare(mini=2)
+    assert made._first == 7, "verl's fourth sampling"
+    computed(made, Rows())
+    rows, tokens, each, taught = made._dealt
+    assert (tokens, each, taught) == (4.0, 2.0, (2, 2)) and [len(own) for own in rows] == [3, 3]
+    assert sorted(rows[0] + rows[1]) == list(range(6)) and {rows[0][2], rows[1][2]} == {2, 3}
+    asked: list[tuple[list[int], dict[str, Any]]] = []
+    reported: list[tuple[int, dict[str, Any]]] = []
+
+    def once(_workers: Any, _batch: Any, rows: list[int], given: dict[str, Any], devices: int) -> dict[str, Any]:
+        assert devices == 1
+        asked.append((list(rows), given))
+        return {"actor/loss": float(len(asked)), "actor/grad_norm": 1.0, "actor/lr": 0.5}
+
+    made.actor_rollout_wg, made._rate, made.timing_raw = None, None, {"gen": 2.0}
+    optim = SimpleNamespace(schedule="constant", warmup_steps=0)
+    grpo = SimpleNamespace(entropy_coef=0.0)
+    vars(made._job.config).update(optim=optim, learning_rate=0.25, hardware=SimpleNamespace(total=1), grpo=grpo)
+    made.config.actor_rollout_ref = SimpleNamespace(rollout=SimpleNamespace(temperature=0.7))
+    made._report = lambda step, figures: reported.append((step, figures))
+    with patch.object(trainer, "trained_on", once):
+        made._update_actor(Rows(), {})
+    assert [own for own, _given in asked] == rows
+    wanted = {"share_of_tokens": 4.0, "share_of_rows": 2.0, "own_rows": 2, "temperature": 0.7}
+    assert [given for _own, given in asked] == [wanted | {"calculate_entropy": True}] * 2
+    ((step, first),) = reported
+    assert (step, first["actor/loss"], first["actor/lr"], first["timing_s/gen"]) == (7, 1.0, 0.25, 2.0)
+    assert "actor/entropy" not in first, "each update computes its own"
+    assert (made._last["actor/loss"], made._last["actor/lr"]) == (2.0, 0.5) and "timing_s/gen" not in made._last
+
+
+def rows_of_devices() -> None:
+    """Each device has as many rows of an update, the work is divided, and verl makes one update of them."""
+    rows, sent = Rows(), []
+    batch = KVBatchMeta(keys=rows.keys, tags=[{"seq_len": size} for size in (12, 1, 1, 1, 5, 5)], partition_id="train")
+    batch.extra_info = {"temperature": 0.7, "epochs": 9}
+
+    def update_actor(own: Any) -> dict[str, Any]:
+        sent.append(own)
+        return {"metrics": {"loss": [1.0, 3.0], "actor/kl": [0.5], "grad_norm": 2.0}}
+
+    found = trained_on(SimpleNamespace(update_actor=update_actor), batch, [0, 1, 2, 3], {"share_of_rows": 1.5}, 2)
+    assert found == {"actor/loss": 2.0, "actor/kl": 0.5, "actor/grad_norm": 2.0}, found
+    (own,) = sent
+    halves = [sorted(tag["seq_len"] for tag in own.tags[begin : begin + 2]) for begin in (0, 2)]
+    assert sorted(halves) == [[1, 1], [1, 12]] and set(own.keys) == set(rows.keys[:4])
+    given = {name: own.extra_info[name] for name in ("mini_batch_size", "epochs", "share_of_rows", "temperature")}
+    assert given == {"mini_batch_size": 4, "epochs": 1, "share_of_rows": 1.5, "temperature": 0.7}
+    assert own.extra_info["dataloader_kwargs"] == {"shuffle": False} and batch.extra_info["epochs"] == 9
+
+
+def losses_by_value() -> None:
+    """Two rows of 3 and 1 tokens on one of two devices: clipped, pulled to a reference, with a bonus."""
+    for mode, wanted in (("token-mean", 1.48), ("seq-mean-token-mean", 3.12), ("seq-mean-token-sum-norm", 0.74)):
+        loss, figures = one_loss(mode, entropy=None)
+        assert abs(loss - wanted) < 1e-6, (mode, loss)
+        assert "kl" not in figures and "entropy" not in figures
+    # of 8 tokens of the update on both devices; the figures are of this device, twice as large
+    assert figures["clipped"] == figures["clipped_low"] + figures["clipped_high"]
+    assert (figures["clipped_high"], figures["clipped_low"]) == (2 * 1 / 8, 2 * 1 / 8), figures
+    plain = one_loss("token-mean", entropy=None)[0]
+    loss, figures = one_loss("token-mean", entropy=[1.0, 2.0, 3.0, 5.0])
+    assert abs(figures["entropy"] - 2 * 11 / 8) < 1e-6
+    assert abs(plain - loss - 0.5 * (3 / 2.5) * 2 * 11 / 8) < 1e-6, "weighed by the rows that the update has"
+    loss, figures = one_loss("token-mean", entropy=None, pull=True)
+    kl = (1.5 + 0.6 + 0.7 + 1.0) * (math.exp(0.5) - 0.5 - 1)  # weighed by the ratios
+    assert abs(figures["kl"] - 2 * kl / 8) < 1e-6 and abs(loss - plain - 0.1 * 2 * kl / 5) < 1e-5
+
+
+def one_loss(mode: str, entropy: list[float] | None, *, pull: bool = False) -> tuple[float, dict[str, float]]:
+    """Ratios 1.5, 0.6 and 0.7 with advantages 1, -2 and 1, and ratio 1 with advantage -4, where ε is 0.2."""
+
+    def of(*rows: list[float]) -> torch.Tensor:
+        return torch.nested.as_nested_tensor([torch.tensor(row) for row in rows], layout=torch.jagged)
+
+    old = of([-1.0, -1.0, -1.0], [-1.0])
+    new = [[0.0, *(-1 + math.log(ratio) for ratio in row), 0.0] for row in ([1.5, 0.6, 0.7], [1.0])]
+    tensors = {
+        "prompts": of([1.0, 1.0], [1.0, 1.0]),
+        "responses": of([1.0] * 3, [1.0]),
+        "response_mask": of([1.0] * 3, [1.0]),
+        "old_log_probs": old,
+        "advantages": of([1.0, -2.0, 1.0], [-4.0]),
+    }
+    if pull:
+        tensors["ref_log_prob"] = of(*([value + 0.5 for value in row[1:-1]] for row in new))
+    words = {"dp_size": 2, "batch_num_tokens": 8, "global_batch_size": 99, "share_of_tokens": 5.0}
+    data = get_tensordict(tensors, words | {"share_of_rows": 2.5, "own_rows": 3})
+    config = ActorConfig(
+        strategy="fsdp2",
+        rollout_n=1,
+        use_dynamic_bsz=True,
+        clip_ratio=0.2,
+        clip_ratio_low=0.2,
+        clip_ratio_high=0.2,
+        clip_ratio_c=1e6,
+        loss_agg_mode=mode,
+        loss_scale_factor=4,
+        entropy_coeff=0.5,
+    )
+    output = {"log_probs": of(*new)}
+    if entropy is not None:
+        output["entropy"] = of([0.0, *entropy[:3], 0.0], [0.0, entropy[3], 0.0])
+    loss, found = update_loss(config, 0.1 if pull else 0.0, output, data)
+    figures = {name: value.aggregate() for name, value in found.items() if isinstance(value, Metric)}
+    return float(loss), figures
 
 
 def rows_that_lack_or_fail() -> None:
@@ -164,6 +287,9 @@ FACTS = (
     names_and_places,
     advantages_are_ours,
     a_step_that_teaches_nothing,
+    several_updates,
+    rows_of_devices,
+    losses_by_value,
     rows_that_lack_or_fail,
     a_rollout_of_the_loop,
 )

@@ -108,6 +108,26 @@ def test_rewards_and_waits_are_of_the_step_that_is_played(tmp_path: Path, monkey
     assert steps == [2, 2, 2] and made.ground_of(0).hold.step == 2
 
 
+def test_the_rollouts_of_a_sampling_are_named_by_its_first_update(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """verl's second sampling of three updates each begins at step 4, with the weights of step 3 and the next rows."""
+    steps: list[int] = []
+
+    def scored(episode: Episode, components: Any, *, step: int) -> Score:
+        steps.append(step)
+        return own(episode)
+
+    monkeypatch.setattr("training.verl_backend.actor.score_episode", scored)
+    made = actor(tmp_path, scorer=None, grpo={"num_iterations": 3})
+    ((first, *_others),) = play(made, 0, step=2)
+    assert first.facts["name"] == "a2-s4-g0-i0" and first.facts["row"] == 0
+    assert steps == [4, 4, 4] and made.ground_of(0).hold.step == 4
+    (group,) = of_type(tmp_path, "group_scored")
+    assert group.step == 4
+    assert [made.trained_of(version) for version in (None, 0, 1)] == [None, 0, 3]
+
+
 def test_a_step_that_is_over_is_forgotten(tmp_path: Path) -> None:
     made = actor(tmp_path)
 

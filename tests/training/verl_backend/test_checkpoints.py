@@ -34,7 +34,7 @@ def test_how_it_was_trained_is_left_out(starter_folder: Path, tmp_path: Path) ->
 
 
 def test_shards_of_another_number_of_devices_are_refused(starter_folder: Path, tmp_path: Path) -> None:
-    saved = tmp_path / "saved"
+    saved = tmp_path / "global_step_2"
     shutil.copytree(starter_folder, saved / "actor" / "huggingface")
     folder = tmp_path / "checkpoint-2"
     write_whole(folder, 2, partial(take_saved, saved, 2, 4))
@@ -47,6 +47,24 @@ def test_shards_of_another_number_of_devices_are_refused(starter_folder: Path, t
     shutil.rmtree(folder / "verl")
     with pytest.raises(ModelError, match="checkpoint-2 was not saved by verl"):
         saved_by_verl(folder, fits)
+
+
+def test_a_run_continues_with_as_many_updates_of_a_sampling_as_it_was_saved_with(
+    starter_folder: Path, tmp_path: Path
+) -> None:
+    """verl counts samplings: with another number of updates the steps after them would be others."""
+    saved = tmp_path / "global_step_2"
+    shutil.copytree(starter_folder, saved / "actor" / "huggingface")
+    folder = tmp_path / "checkpoint-4"
+    write_whole(folder, 4, partial(take_saved, saved, 4, 1))
+    for iterations in (1, 2, 4):
+        grpo = {"num_iterations": iterations}
+        config = cpu_job(tmp_path / str(iterations), starter_folder, "", grpo=grpo).config
+        if iterations == 2:
+            assert saved_by_verl(folder, config) == folder / "verl" / "global_step_2"
+        else:
+            with pytest.raises(ModelError, match=f"saved after 2 samplings.*: with {iterations} updates of each"):
+                saved_by_verl(folder, config)
 
 
 def test_of_a_checkpoint_only_the_model_is_copied(starter_folder: Path, tmp_path: Path) -> None:

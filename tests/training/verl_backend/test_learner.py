@@ -228,7 +228,7 @@ def test_a_run_that_died_after_its_last_checkpoint_needs_no_trainer(
 ) -> None:
     options = {"run": {"max_steps": 2}, "model": {"lora_rank": rank}}
     job = job_with("sys.exit(1)", tmp_path, starter_folder, monkeypatch, **options)
-    saved = tmp_path / "saved"
+    saved = tmp_path / "global_step_2"
     shutil.copytree(starter_folder, saved / "actor" / "huggingface")
     if rank:
         for name in ("config.json", "generation_config.json", "model.safetensors"):

@@ -130,6 +130,26 @@ def test_metrics_wait_for_the_last_group_of_their_step_and_what_follows_with_the
     assert spoken(path)[-2].values == {"loss": 0.25}
 
 
+def test_all_updates_of_a_sampling_wait_for_its_groups(run: tuple[Path, Process, Process]) -> None:
+    """Steps 1 to 3 learn from the rollouts of step 1, and step 4 from those of step 4, also after a restart."""
+    path, trainer, _first = run
+    second = Process(path, "c-3", late=-100)
+    merger = Merger(Journal(path), 2, updates=3)
+    trainer.say(5, *(Metrics(step=step, values={"loss": step / 8}) for step in (1, 2)))
+    merger.merge()
+    assert not [line for line in brief(path) if line.startswith("metrics")], "one of two rollouts is scored"
+    second.say(3, begin("a1-s1-g1-i0"), end("a1-s1-g1-i0"), scored(1, 1, "a1-s1-g1-i0"))
+    merger.merge()
+    assert brief(path)[-2:] == ["metrics 1", "metrics 2"]
+    merger = Merger(Journal(path), 2, updates=3)
+    trainer.say(6, *(Metrics(step=step, values={"loss": 1.0}) for step in (3, 4)))
+    merger.merge()
+    assert brief(path)[-1] == "metrics 3", "step 4 waits for rollouts of its own"
+    second.say(7, scored(4, 0, "a1-s4-g0-i0"), scored(4, 1, "a1-s4-g1-i0"))
+    merger.merge()
+    assert brief(path)[-1] == "metrics 4"
+
+
 def test_a_step_has_as_many_rollouts_as_are_wanted(run: tuple[Path, Process, Process]) -> None:
     path, trainer, _first = run
     trainer.say(5, Metrics(step=1, values={}))

@@ -10,6 +10,7 @@ import pytest
 from training.config import JobConfig
 from training.errors import ConfigError
 from training.exports.verl_options import OPTIONS, tree_of
+from training.verl_backend.counting import first_step, rate_of, sampled_for, steps_of, warmup_steps
 from training.verl_backend.settings import (
     LATER,
     OURS,
@@ -24,6 +25,7 @@ from training.verl_backend.settings import (
 
 DIRECT = {
     "model.attention",
+    "optim.warmup_share",
     "grpo.sampler_ratio_max",
     "optim.beta1",
     "optim.beta2",
@@ -68,12 +70,8 @@ def test_what_is_usual_is_what_a_new_job_has() -> None:
 
 
 def test_all_that_does_not_fit_is_named_at_once() -> None:
-    found = list(misfits(job(model={"lora_dropout": 0.1}, grpo={"num_iterations": 2}, hardware={"devices": 3}), "cuda"))
-    assert [misfit.option for misfit in found] == [
-        "model.lora_dropout",
-        "grpo.num_iterations",
-        "rollout.prompts_per_step",
-    ]
+    found = list(misfits(job(model={"lora_dropout": 0.1}, grpo={"delta": 1.1}, hardware={"devices": 3}), "cuda"))
+    assert [misfit.option for misfit in found] == ["model.lora_dropout", "grpo.delta", "rollout.prompts_per_step"]
 
 
 def test_the_sampler_follows_from_the_device() -> None:
@@ -90,7 +88,7 @@ def test_the_sampler_follows_from_the_device() -> None:
     ("option", "value", "says"),
     [
         ("model.lora_dropout", 0.1, "the policy with dropout to the one without it, which clips tokens: set 0.0"),
-        ("grpo.loss_type", "grpo", "verl would count excluded rollouts in the mean of this loss: set dapo"),
+        ("grpo.loss_type", "bnpo", "verl has not been shown to do it as our own trainer does: set dapo"),
         (
             "grpo.scale_rewards",
             "batch",
@@ -99,12 +97,6 @@ def test_the_sampler_follows_from_the_device() -> None:
         ("rewards.aggregation", "normalize_then_sum", "verl does not have it"),
         ("rollout.max_staleness", 1, "verl does not have it, our own trainer on one device has: set 0"),
         ("rollout.refill_rounds", 1, "set 0"),
-        (
-            "optim.mini_batch_size",
-            32,
-            "verl divides a loss by the tokens of its mini batch, our trainer by",
-        ),
-        ("grpo.num_iterations", 2, "one step of all updates of a sampling, our trainer a step of each update: set 1"),
         ("optim.schedule", "linear", "set constant"),
         ("run.max_hours", 2.0, "set 0.0"),
     ],
@@ -137,7 +129,102 @@ def test_a_share_of_a_device_is_divided_into_micro_batches() -> None:
     require_fit(job(rollout=sizes, optim={"micro_batch_size": 3}, hardware={"hosts": 1, "devices": 2}), "cuda")
     option, why = refused(hardware={"hosts": 1, "devices": 2}, rollout=sizes, optim={"micro_batch_size": 4})
     assert option == "optim.micro_batch_size"
-    assert why == "a device's 6 rollouts of a step cannot be divided into micro batches of 4"
+    assert why == "a device's 6 rollouts of an update cannot be divided into micro batches of 4"
+
+
+def test_a_mini_batch_is_divided_over_the_devices_and_into_micro_batches() -> None:
+    sizes: dict[str, Any] = {"prompts_per_step": 6, "num_generations": 4}
+    two = {"hosts": 1, "devices": 2}
+    require_fit(job(rollout=sizes, optim={"mini_batch_size": 12, "micro_batch_size": 3}, hardware=two), "cuda")
+    thirds = {"optim": {"mini_batch_size": 8}, "run": {"max_steps": 99}}
+    require_fit(job(rollout=sizes, **thirds, hardware={"hosts": 2, "devices": 4}), "cuda")
+    option, why = refused(rollout=sizes, optim={"mini_batch_size": 3}, hardware=two, run={"max_steps": 96})
+    assert (option, why) == ("optim.mini_batch_size", "mini batches of 3 rollouts cannot be divided over 2 devices")
+    option, why = refused(rollout=sizes, optim={"mini_batch_size": 12, "micro_batch_size": 4}, hardware=two)
+    assert option == "optim.micro_batch_size"
+    assert why == "a device's 6 rollouts of an update cannot be divided into micro batches of 4"
+
+
+def test_a_run_ends_where_a_sampling_does() -> None:
+    twice = {"grpo": {"num_iterations": 3}, "optim": {"mini_batch_size": 32}}
+    assert job(**twice).rollouts_per_step == 64 and job(**twice).updates_per_step == 6
+    require_fit(job(**twice, run={"max_steps": 12}), "cuda")
+    found = keys(**twice, run={"max_steps": 12})
+    assert found["trainer.total_training_steps"] == 2
+    actor = "actor_rollout_ref.actor"
+    assert (found[f"{actor}.ppo_epochs"], found[f"{actor}.ppo_mini_batch_size"]) == (1, 8), "our trainer makes them"
+    option, why = refused(**twice, run={"max_steps": 13})
+    assert (option, why) == (
+        "run.max_steps",
+        "verl saves after whole samplings of 6 updates each, and 13 steps are no whole ones",
+    )
+
+
+def test_the_ratio_is_limited_where_verl_limits_it_as_we_do() -> None:
+    above = {"epsilon": 0.2, "epsilon_high": 0.28}
+    require_fit(job(grpo=above | {"delta": 1.28}), "cuda")
+    require_fit(job(grpo={"delta": 1.2}), "cuda")
+    option, why = refused(grpo=above | {"delta": 1.27})
+    assert option == "grpo.delta"
+    assert why == "verl limits the ratio of bad rollouts alone, which is the same from 1.28 on: set more, or 0"
+
+
+def test_every_rollout_has_room_in_a_micro_batch() -> None:
+    long = {"max_prompt_tokens": 9000, "max_completion_tokens": 9000}
+    actor, rollout = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
+    names = f"{actor}.ppo_max_token_len_per_gpu", f"{rollout}.log_prob_max_token_len_per_gpu"
+    assert [keys()[name] for name in names] == [16384] * 2
+    assert [keys(rollout=long)[name] for name in names] == [18000] * 2
+    assert [keys(rollout=long, optim={"max_tokens_per_micro_batch": 18000})[name] for name in names] == [18000] * 2
+    option, why = refused(rollout=long, optim={"max_tokens_per_micro_batch": 17999})
+    assert option == "optim.max_tokens_per_micro_batch"
+    assert why == "verl refuses a rollout that no micro batch holds, and one may have 18,000 tokens"
+    assert not set(names) & set(keys(optim={"micro_batch_size": 4}))
+
+
+def test_a_bonus_for_entropy_can_be_limited_by_tokens() -> None:
+    """verl's mean is of the whole update, however it is cut up; on one device it would be of each micro batch."""
+    bonus = {"grpo": {"entropy_coef": 0.1}, "optim": {"max_tokens_per_micro_batch": 20000}}
+    assert keys(**bonus)["actor_rollout_ref.actor.entropy_coeff"] == 0.1
+    with pytest.raises(ValueError, match="the entropy bonus needs a micro batch with a fixed number of rollouts"):
+        job(**bonus, hardware={"backend": "trl"})
+
+
+@pytest.mark.parametrize(
+    ("optim", "steps"),
+    [
+        ({"schedule": "constant", "warmup_steps": 5}, 0),
+        ({"schedule": "constant_with_warmup", "warmup_steps": 5}, 5),
+        ({"schedule": "constant_with_warmup", "warmup_share": 0.29}, 3),
+        ({"schedule": "cosine", "warmup_steps": 4, "warmup_share": 0.5}, 4),
+    ],
+)
+def test_the_learning_rate_rises_over_as_many_steps_as_on_one_device(optim: dict[str, Any], steps: int) -> None:
+    config = job(optim=optim, run={"max_steps": 10})
+    assert warmup_steps(config) == steps
+    found = settings_of(config, "cuda", Path("/run/verl"), Path("/models/base"))
+    assert found["actor_rollout_ref.actor.optim.lr_warmup_steps"] == steps
+
+
+@pytest.mark.parametrize("schedule", ["constant", "constant_with_warmup", "cosine"])
+def test_the_learning_rate_of_each_step_is_that_of_one_device(schedule: str) -> None:
+    import torch
+    from transformers import get_scheduler
+
+    config = job(optim={"schedule": schedule, "warmup_steps": 3, "learning_rate": 0.5}, run={"max_steps": 10})
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.5)
+    theirs = get_scheduler(schedule, optimizer, num_warmup_steps=3, num_training_steps=10)
+    for step in range(1, 11):
+        assert rate_of(config, step) == pytest.approx(theirs.get_last_lr()[0], abs=1e-12), step
+        optimizer.step()
+        theirs.step()
+
+
+def test_samplings_and_steps() -> None:
+    assert [first_step(sampling, 3) for sampling in (1, 2, 4)] == [1, 4, 10]
+    assert [list(steps_of(sampling, 3)) for sampling in (1, 2)] == [[1, 2, 3], [4, 5, 6]]
+    assert [sampled_for(step, 3) for step in range(1, 8)] == [1, 1, 1, 4, 4, 4, 7]
+    assert [sampled_for(step, 1) for step in (1, 2, 9)] == [1, 2, 9] and list(steps_of(9, 1)) == [9]
 
 
 def test_samplers_take_the_devices_whole() -> None:

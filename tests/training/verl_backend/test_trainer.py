@@ -11,6 +11,9 @@ FACTS = [
     "names_and_places",
     "advantages_are_ours",
     "a_step_that_teaches_nothing",
+    "several_updates",
+    "rows_of_devices",
+    "losses_by_value",
     "rows_that_lack_or_fail",
     "a_rollout_of_the_loop",
 ]
