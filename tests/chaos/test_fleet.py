@@ -292,9 +292,9 @@ def test_the_web_host_is_restarted_while_twenty_runs_train(fleet: Fleet) -> None
     for number in range(3):
         fleet.start(number, 7)
     house.web()
-    runs = [fleet.launch(project, 60, 1000) for project in fleet.projects for _ in range(RUNS // 2)]
+    runs = [fleet.launch(project, 200, 1000) for project in fleet.projects for _ in range(RUNS // 2)]
     for run in runs:
-        fleet.reaches(run, 5, 120)
+        fleet.reaches(run, 5, 180)
     pids = [fleet.trainer(run) for run in runs]
     for name in ("web", "clock", "short"):
         house.kill9(name)
@@ -314,7 +314,7 @@ def test_the_web_host_is_restarted_while_twenty_runs_train(fleet: Fleet) -> None
         f"web host restarted under {len(runs)} runs: new steps of all {time.monotonic() - back:.0f} s after it was back"
     )
     for run in runs:
-        house.ends(run, 240)
+        house.ends(run, 360)
         fleet.assert_whole(run)
         run.refresh_from_db()
         assert run.attempt == 1

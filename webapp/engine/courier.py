@@ -40,6 +40,7 @@ from webapp.common.storage import attempt_dir
 from webapp.common.workers.beating import training_problem
 from webapp.common.workers.models import DataFolder
 from webapp.datasets.models import Dataset
+from webapp.engine.history import LeaseLost
 from webapp.runs.models import Attempt, Run
 from webapp.runs.registry.models import Checkpoint, CheckpointState
 
@@ -47,7 +48,7 @@ logger = logging.getLogger(__name__)
 STORE_FAULTS = (FilesAway, FilesRefused, FilesFull)
 EVERY_S, AGAIN_MAX_S = 1.0, 60.0
 NOTED_EVERY_S = 5.0  # that there is something to copy home
-LATE_S = 20.0  # without the newest lines, until it is reported: two tries of a store that was restarted pass unnoticed
+LATE_S = 15.0  # without the newest lines, until it is reported: a store that is restarted passes unnoticed
 FINISH_S = 600.0  # for sending the rest, while the store is away
 NO_ANSWER = _("The store of files has not taken this run's journal for {n} s.")
 REST = ".files"
@@ -82,6 +83,8 @@ class Repeating(threading.Thread):
                 logger.warning("files not sent yet", extra={"action": "courier", "error": str(exc)[:200]})
             except DATABASE_AWAY:
                 connection.close()
+            except LeaseLost:  # the supervisor finds out by itself
+                break
         connection.close()
 
 
@@ -126,23 +129,31 @@ class Courier:
         """Send the rest, once the trainer has ended. Raises ``FilesAway``, ``FilesRefused`` or ``FilesFull`` where that
         cannot be done within ``FINISH_S``."""
         self.end()
-        for thread in self.threads:
-            if thread.ident is not None:
-                thread.join(timeout=FINISH_S)
+        watching = Repeating("courier-look", self.look)  # a request of ours may wait for minutes
+        watching.start()
+        try:
+            for thread in self.threads:
+                if thread.ident is not None:
+                    thread.join(timeout=FINISH_S)
+            self._send_all()
+        finally:
+            watching.done.set()
+            watching.join()
+        self.look()
+
+    def _send_all(self) -> None:
         until, pause = time.monotonic() + FINISH_S, EVERY_S
         while True:
             try:
                 self._send_journal()
                 self._send_folders()
                 self._send_rest()
-                self.look()
                 return
             except DATABASE_AWAY:
                 connection.close()
             except STORE_FAULTS:
                 if time.monotonic() + pause >= until:
                     raise
-            self.look()
             time.sleep(pause)
             pause = min(pause * 2, AGAIN_MAX_S)
 
