@@ -120,8 +120,8 @@ def test_sessions_of_each_address_bound_it(sessions: int, replicas: list[str], f
 
 def test_the_largest_of_several_stages_counts_for_each_environment() -> None:
     stages = [
-        {"name": "a", "until_step": 1, "environment": TOOLS, "rollout": {"prompts_per_step": 2}},
-        {"name": "b", "until_step": 2, "environment": TOOLS, "rollout": {"prompts_per_step": 3}},
+        {"name": "a", "until_step": 1, "environment": TOOLS, "rollout": {"prompts_per_step": 3}},
+        {"name": "b", "until_step": 2, "environment": TOOLS, "rollout": {"prompts_per_step": 2}},
         {"name": "c", "environment": SHOP, "rollout": {"prompts_per_step": 1}},
     ]
     found = asked(environment=TOOLS, curriculum={"stages": stages}, run={"max_steps": 3})
@@ -168,12 +168,13 @@ def test_answering_servers_count_together_and_one_that_does_not_say_leaves_it_un
     project: Project, charlie: User, world: Callable[..., Environment]
 ) -> None:
     both, silent, away = world(5, 7), world(5, None), world(9)
+    early = world(None, 5)
     away.replicas.update(state=ReplicaState.UNHEALTHY)
     part = world(4, 6)
     part.replicas.filter(number=2).update(state=ReplicaState.STARTING)
     world(3, project=Project.objects.get(slug="elsewhere"))
     assert rooms_of([project.pk]) == {both.pk: Room(both.name, 12), part.pk: Room(part.name, 4)}
-    assert silent.pk not in rooms_of([project.pk]) and rooms_of([]) == {}
+    assert not {silent.pk, early.pk} & rooms_of([project.pk]).keys() and rooms_of([]) == {}
 
 
 # --- Claims ---------------------------------------------------------------------------------------------------------
@@ -284,6 +285,13 @@ def test_others_that_fit_pass_until_the_run_is_overdue(
     assert first(small) == urgent.pk, "a higher class is not held back"
 
 
+def test_a_silent_run_of_another_pool_holds_no_run_back(line: Make, busy: Make) -> None:
+    silent = timezone.now() - timedelta(minutes=30)
+    busy(pool=ENDPOINT, lease_beat_at=silent, lease_started_at=silent, queued_at=silent - timedelta(days=1))
+    run = line(1)
+    assert first(run) == run.pk
+
+
 def test_sessions_are_kept_for_a_run_that_an_owner_put_first(
     line: Make, busy: Make, world: Callable[..., Environment]
 ) -> None:
@@ -310,6 +318,8 @@ def test_nothing_is_kept_for_a_run_that_no_worker_can_train(
     workers("train@b", gpus=8)
     other = line(2)
     assert first(big) == other.pk, "another worker can: it is kept, although this one cannot"
+    Run.objects.filter(pk=big.pk).update(sessions=sessions_text({environment.pk: 4}))
+    assert first(big) == small.pk, "it fits: the other worker takes it, and this one the next"
 
 
 # --- The forecast ---------------------------------------------------------------------------------------------------
@@ -327,6 +337,9 @@ def test_a_waiting_run_says_what_is_missing_and_when_it_starts(
     assert {"text": text, "url": address, "link": "Look at the environment"} in found["lines"]
     assert environment.name not in str(shown(run)), "a reader of other projects"
     assert shown(small, project)["why"] == "starting"
+    Run.objects.filter(pk=run.pk).update(sessions=sessions_text({environment.pk: 10}))
+    text = f"It plays 10 episodes at once in {environment.name}, which holds 10; runs at work have 6 of them."
+    assert text in texts(shown(run, project))
     Run.objects.filter(pk=run.pk).update(sessions=sessions_text({environment.pk: 64}))
     found = shown(run, project)
     text = (
@@ -349,6 +362,7 @@ def test_without_a_known_end_the_title_says_what_it_waits_for(
     assert (found["why"], found["seconds"], found["place"]) == ("sessions", None, 1)
     assert found["title"] == "Next in line, but its environment has too few free sessions."
     assert found["short"] == "next in line · its environment has too few free sessions"
+    assert shown(line(5, {environment: 5}), project)["place"] == 2, "once it ends, one after the other"
 
 
 def test_a_run_that_is_held_back_for_an_overdue_one_says_so(
@@ -363,6 +377,12 @@ def test_a_run_that_is_held_back_for_an_overdue_one_says_so(
     assert (found["why"], found["place"], found["seconds"]) == ("sessions", 3, 100.0)
     assert "The free sessions are kept for big, which goes first and needs more than are free." in texts(found)
     assert shown(big, project)["why"] == "sessions" and shown(other, project)["why"] == "starting"
+    urgent = line(1, {environment: 4}, priority="high")
+    assert shown(urgent, project)["why"] == "starting", "a higher class is not held back"
+    Run.objects.filter(pk=urgent.pk).update(state="cancelled")
+    Run.objects.filter(pk=big.pk).update(needs="8/0//0/0/1")
+    assert shown(small, project)["why"] == "starting", "no worker can train the other one"
+    Run.objects.filter(pk=big.pk).update(needs="")
     Project.objects.filter(pk=project.pk).update(device_limit=2)
     Run.objects.filter(pk=big.pk).update(devices=2)
     assert shown(big, project)["why"] == "limit" and "kept for big" not in str(shown(small, project))
