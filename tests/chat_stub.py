@@ -99,7 +99,7 @@ def call(text: str, **more: Any) -> dict[str, Any]:
 def stub() -> Iterator[Stub]:
     """A server that runs."""
     server = Stub()
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     thread.start()
     yield server
     server.shutdown()

@@ -53,7 +53,7 @@ PHONE = {"width": 390, "height": 844}
 def stub() -> Iterator[Clever]:
     """The endpoint, at work."""
     server = Clever()
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     thread.start()
     yield server
     server.shutdown()

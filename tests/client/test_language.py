@@ -153,7 +153,7 @@ def deaf() -> Iterator[str]:
     """A server that answers, but not as a site does."""
     _Site.heard.clear()
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Site)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     yield f"http://127.0.0.1:{server.server_address[1]}"
     server.shutdown()
     server.server_close()

@@ -48,7 +48,7 @@ def answering(monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
                 """Nothing."""
 
         server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         servers.append(server)
         return Tiltyard(f"http://127.0.0.1:{server.server_port}", "t", "joust"), heard
 

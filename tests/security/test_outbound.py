@@ -388,7 +388,7 @@ def test_a_real_small_document_is_read(settings: Any) -> None:
             return
 
     server = http.server.HTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     settings.OUTBOUND_ALLOW = [f"127.0.0.1:{server.server_port}"]
     reply = fetch(f"http://localhost:{server.server_port}/health", resolve=lambda host, port: ["127.0.0.1"])
     server.shutdown()

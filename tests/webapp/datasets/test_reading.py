@@ -367,7 +367,7 @@ class _Hub(BaseHTTPRequestHandler):
 def hub(settings: Any) -> Iterator[str]:
     """A hub on this machine that the outbound policy allows."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Hub)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     settings.HUB_URL = f"http://127.0.0.1:{server.server_port}"
     settings.OUTBOUND_ALLOW = [f"127.0.0.1:{server.server_port}"]
     yield settings.HUB_URL

@@ -84,7 +84,7 @@ def service(settings: Any) -> Iterator[Service]:
     server.daemon_threads = True
     state.port = server.server_address[1]
     settings.OUTBOUND_ALLOW = [*settings.OUTBOUND_ALLOW, f"127.0.0.1:{state.port}"]
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     thread.start()
     yield state
     state.released.set()

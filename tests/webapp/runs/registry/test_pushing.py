@@ -114,7 +114,7 @@ def hub(settings: Any) -> Iterator[Any]:
     server.url = server.verify = f"http://127.0.0.1:{server.server_port}"
     server.asked, server.answers, server.repositories = [], {}, {}
     server.store, server.parts, server.commits, server.chunk = {}, {}, [], 0
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     settings.HUB_URL, settings.HUB_TOKEN = server.url, TOKEN
     settings.OUTBOUND_ALLOW = [f"{host}:{server.server_port}" for host in ("127.0.0.1", "127.0.0.2")]
     yield server
