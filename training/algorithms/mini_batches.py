@@ -1,4 +1,4 @@
-"""Which rows of a sampling each of its updates learns from, whoever trains."""
+"""Which rows of a sampling each of its updates learns from, the same for TRL and verl."""
 
 from __future__ import annotations
 
