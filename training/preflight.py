@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel
 
+from training.children import RAY_ADDRESS
 from training.config import TRACKERS, JobConfig, TrackerName
 from training.config.job import kind_in
 from training.errors import ConfigError, ModelError, TiltyardError
@@ -97,7 +98,8 @@ def each_check(config: JobConfig, *, load_template: bool = True, device: str = "
         checks.append(("batch", _batch))
     if load_template and config.needs_model and _local_folder(config) is not None:
         checks.append(("template", _template))
-    if load_template and config.needs_model and config.model.source != STARTER and not config.by_verl:
+    known = bool(device) or not config.by_verl or not os.environ.get(RAY_ADDRESS)  # else it is the cluster's devices
+    if load_template and config.needs_model and config.model.source != STARTER and known:
         checks.append(("memory", lambda config: _memory(config, device)))
     for name, check in checks:
         yield from _of_stages(name, check, config)
@@ -323,8 +325,7 @@ def _sampler(config: JobConfig) -> Sentence:
 
 
 def _hardware(config: JobConfig, device: str) -> Iterator[Check]:
-    """Each option that verl cannot train by, and whether verl is here. The memory of several devices is not estimated:
-    whether a job fits them is seen when it starts."""
+    """Each option that verl cannot train by, and whether verl is here."""
     from training.verl_backend.learner import device_kind
     from training.verl_backend.settings import misfits
 

@@ -220,6 +220,18 @@ def test_the_sampler_of_several_devices_follows_from_where_they_are(
         assert found == ([option] if option else [])
 
 
+def test_each_of_several_devices_is_judged(
+    tmp_path: Path, starter_folder: Path, server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the run comes to a cluster whose devices nothing here knows, its memory is not judged."""
+    job = job_config(**good(tmp_path, starter_folder, server), hardware={"devices": 2}, run={"device": "auto"})
+    (found,) = [check for check in each_check(job, device="h100") if check.check == "memory"]
+    assert found.ok and "of each of 2 × NVIDIA H100 80 GB" in found.message
+    monkeypatch.setenv("TILTYARD_RAY_ADDRESS", "http://head:8265")
+    assert "memory" in {check.check for check in each_check(job, device="h100")}
+    assert "memory" not in {check.check for check in each_check(job)}
+
+
 def test_vllm_servers_must_answer(tmp_path: Path, starter_folder: Path, server: str) -> None:
     config = good(tmp_path, starter_folder, server)
     with serving(Stub()) as stub:

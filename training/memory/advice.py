@@ -33,6 +33,7 @@ class Verdict(NamedTuple):
     need: Need
     change: Change | None = None
     other: Device | None = None
+    by_verl: bool = False
 
     @property
     def fits(self) -> bool:
@@ -43,7 +44,10 @@ class Verdict(NamedTuple):
     def sentence(self) -> Sentence:
         """The verdict in one sentence."""
         need, device = gib(self.need.whole), self.need.device
-        values = {"need": need, "all": gib(device.bytes), "device": device.title}
+        title: str = device.title
+        if self.need.devices > 1:
+            title = sentence(_("each of {count} × {device}"), count=self.need.devices, device=device.title)
+        values = {"need": need, "all": gib(device.bytes), "device": title}
         if not self.fits:
             return sentence(_("It needs about {need}, and {device} has {all}."), **values)
         if self.need.whole > CLOSE * device.bytes:
@@ -54,6 +58,17 @@ class Verdict(NamedTuple):
             )
             return sentence(text, **values, most=gib(self.need.most))
         return sentence(_("It needs about {need} of the {all} of {device}."), **values)
+
+    @property
+    def note(self) -> Sentence:
+        """How far the table was checked, where that is not the same for all of it."""
+        if not self.by_verl:
+            return Sentence("")
+        text = _(
+            "Weights, gradients and optimiser are counted as verl divides them; all else is worked out from verl's "
+            "source and was not measured on GPUs."
+        )
+        return sentence(text)
 
     @property
     def hint(self) -> Sentence:
@@ -86,18 +101,20 @@ def judge(config: JobConfig, model: Model, device: Device) -> Verdict:
         return max((judge(course, model, device) for course in config.courses), key=lambda found: found.need.whole)
     need = memory_of(config, model, device)
     if need.fits:
-        return Verdict(need)
+        return Verdict(need, by_verl=config.by_verl)
     least = need
     for base, sizes in _families(config, device):
         least = memory_of(_with(config, _values(config, base, sizes[-1])), model, device)
         if least.fits:
-            return Verdict(need, _largest(config, model, device, base, sizes))
+            return Verdict(need, _largest(config, model, device, base, sizes), by_verl=config.by_verl)
     larger = sorted((d for d in DEVICES.values() if d.bytes >= least.whole), key=lambda d: d.bytes)
-    return Verdict(need, None, larger[0] if larger else None)
+    return Verdict(need, None, larger[0] if larger else None, config.by_verl)
 
 
 def can_sleep(config: JobConfig, device: Device) -> bool:
     """Whether the run starts a vLLM that could leave the device to training and does not."""
+    if config.by_verl:
+        return False
     ours = config.samples_with_vllm and config.vllm.mode == "managed" and config.method.learns_from == "rollouts"
     awake = ours and not config.vllm.sleep and not config.rollout.max_staleness
     return awake and device.kind == "cuda" and config.run.device != "cpu"
@@ -125,7 +142,7 @@ def _families(config: JobConfig, device: Device) -> Iterator[tuple[dict[str, Any
     if lora and recompute:
         yield {**lora, **recompute}, [None, *sizes]
     uncorrected = config.samples_with_vllm and config.gradient.sampler_correction == "off"
-    if device.kind == "cuda" and config.model.quantization == "none" and not uncorrected:
+    if device.kind == "cuda" and config.model.quantization == "none" and not uncorrected and not config.by_verl:
         yield {**lora, **recompute, "model.quantization": "nf4"}, [None, *sizes]
 
 
@@ -146,7 +163,7 @@ def _values(config: JobConfig, base: dict[str, Any], size: int | None) -> dict[s
     """``base`` with micro batches of ``size`` rows, in the unit that the job limits them by."""
     if size is None:
         return base
-    if config.optim.max_tokens_per_micro_batch:
+    if config.optim.max_tokens_per_micro_batch or (config.by_verl and not config.optim.micro_batch_size):
         shape = longest_shape(config)
         return {**base, "optim.max_tokens_per_micro_batch": size * (shape.prompt + shape.completion)}
     return {**base, "optim.micro_batch_size": size}
@@ -190,7 +207,8 @@ def as_text(verdict: Verdict) -> str:
     need = verdict.need
     lines = [f"{term.title:<40} {gib(term.bytes):>10}  {term.why}" for term in need.terms]
     sums = [f"{'while learning':<40} {gib(need.learning):>10}", f"{'while sampling':<40} {gib(need.sampling):>10}"]
-    return "\n".join([*lines, "", *sums, "", f"{verdict.sentence} {verdict.hint}".strip()])
+    said = [part for part in (verdict.sentence, verdict.hint, verdict.note) if part]
+    return "\n".join([*lines, "", *sums, "", " ".join(said)])
 
 
 def as_json(verdict: Verdict) -> str:
@@ -200,6 +218,8 @@ def as_json(verdict: Verdict) -> str:
     return json.dumps(
         {
             "device": {"title": need.device.title, "bytes": need.device.bytes},
+            "devices": need.devices,
+            "note": verdict.note.data,
             "terms": [_term(term) for term in need.terms],
             "learning": need.learning,
             "sampling": need.sampling,

@@ -162,6 +162,10 @@ TITLES = {
     "values": _("Value head and values"),
     "activations": _("Activations"),
     "head": _("Output head, loss and the layer at work"),
+    "logits": _("Logits"),
+    "gathered": _("Gathered weights"),
+    "reduced": _("Gradient of the unit at work"),
+    "sampler": _("Sampler"),
     "holes": _("Holes that the allocator keeps"),
     "cache": _("Key-value cache of the rollouts"),
     "copy": _("Weights in the precision of sampling"),
@@ -169,7 +173,8 @@ TITLES = {
     "vllm_awake": _("vLLM while it samples"),
     "program": _("Program and libraries"),
 }
-LEARNING, SAMPLING = ("gradients", "activations", "head", "holes"), ("cache", "copy", "vllm_awake")
+LEARNING = ("gradients", "activations", "head", "holes", "logits", "gathered", "reduced")
+SAMPLING = ("cache", "copy", "vllm_awake")
 
 
 class Term(NamedTuple):
@@ -193,10 +198,11 @@ class Term(NamedTuple):
 
 
 class Need(NamedTuple):
-    """The memory that a job needs on a device."""
+    """The memory that a job needs on a device, or on each of ``devices``."""
 
     device: Device
     terms: tuple[Term, ...]
+    devices: int = 1
 
     def bytes_of(self, *keys: str) -> int:
         """The sum of these terms."""

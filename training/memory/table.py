@@ -17,8 +17,10 @@ from typing import Any, TypeVar
 import torch
 
 from training.config import JobConfig
+from training.config.verl import tokens_of_micro_batch
 from training.errors import ModelError
 from training.memory.devices import KNOWN, LEARNING, NF4_BYTES, PROGRAM, Device, Need, Term, Weight, gib, kept_by
+from training.memory.sharded import sampler_on_cpu, sharded_terms, share_of
 from training.memory.tracing import (
     How,
     Precision,
@@ -215,6 +217,8 @@ def longest_shape(config: JobConfig) -> Shape:
 def micro_rows(config: JobConfig) -> int:
     """Rows, or pairs, of a micro batch; with a limit of tokens as many of the longest as it holds."""
     whole, tokens = update_rows(config), config.optim.max_tokens_per_micro_batch
+    if config.by_verl and not config.optim.micro_batch_size:
+        tokens = tokens_of_micro_batch(config)
     if tokens:
         longest = config.rollout.max_prompt_tokens + config.rollout.max_completion_tokens
         return min(whole, max(1, tokens // longest))
@@ -222,17 +226,20 @@ def micro_rows(config: JobConfig) -> int:
 
 
 def update_rows(config: JobConfig) -> int:
-    """Rows, or pairs, of one update of the weights."""
+    """Rows, or pairs, of one update of the weights; of several devices those of each."""
     if config.method.learns_from == "demonstrations":
         return config.sft.batch_size
     if config.method.learns_from == "preferences":
         return config.dpo.batch_size
-    return config.optim.mini_batch_size or config.rollouts_per_step
+    whole = config.optim.mini_batch_size or config.rollouts_per_step
+    return max(1, whole // config.devices)
 
 
 def memory_of(config: JobConfig, model: Model, device: Device) -> Need:
-    """The table of a job. Raises ``ModelError`` for a model that cannot be traced."""
+    """The table of a job, for one of its devices. Raises ``ModelError`` for a model that cannot be traced."""
     model = model.attending(config.model.attention)
+    if config.by_verl:
+        return _memory_by_verl(config, model, share_of(device, config))
     precision, lora = precision_of(config, device), lora_config(config)
     size = precision.weights.itemsize
     terms = [_weights(config, model, precision)]
@@ -253,6 +260,19 @@ def memory_of(config: JobConfig, model: Model, device: Device) -> Need:
         terms += cache_terms(config, model, precision, device, terms)
     terms.append(Term("program", PROGRAM[device.kind], sentence(_("Python, PyTorch and what the device keeps"))))
     return Need(device, tuple(terms))
+
+
+def _memory_by_verl(config: JobConfig, model: Model, device: Device) -> Need:
+    """The shards, the unit at work, and the sampler, which leaves the device to the trainer while it learns."""
+    precision = precision_of(config, device)
+    terms = sharded_terms(config, model, device, longest_shape(config), precision)
+    if device.kind == "cpu":
+        terms += [_holes(config, model, precision, how_of(config, device)), *sampler_on_cpu(config, model)]
+    else:
+        asleep = config.vllm.model_copy(update={"sleep": True, "mode": "managed"})
+        terms += vllm_terms(config.model_copy(update={"vllm": asleep}), model, precision, device)
+    terms.append(Term("program", PROGRAM[device.kind], sentence(_("Python, PyTorch and what the device keeps"))))
+    return Need(device, tuple(terms), config.devices)
 
 
 def _weights(config: JobConfig, model: Model, precision: Precision) -> Term:

@@ -9,9 +9,6 @@ import math
 
 from training.config import JobConfig
 
-TOKENS = 16_384
-"""verl's own limit of a micro batch's tokens."""
-
 
 def first_step(sampling: int, updates: int) -> int:
     """The step of a sampling's first update."""
@@ -46,14 +43,3 @@ def rate_of(config: JobConfig, step: int) -> float:
         return config.learning_rate
     share = (done - rises) / max(1, config.run.max_steps - rises)
     return config.learning_rate * max(0.0, 0.5 * (1 + math.cos(math.pi * share)))
-
-
-def needs_entropy(config: JobConfig) -> bool:
-    """Whether an update computes the entropy: for a bonus, or because the one before has changed it."""
-    return config.grpo.entropy_coef != 0 or config.updates_per_step > 1
-
-
-def tokens_of_micro_batch(config: JobConfig) -> int:
-    """The most tokens of a micro batch where no number of rows is set; the longest rollout has room in it."""
-    longest = config.rollout.max_prompt_tokens + config.rollout.max_completion_tokens
-    return config.optim.max_tokens_per_micro_batch or max(TOKENS, longest)

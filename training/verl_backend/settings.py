@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from training.config import JobConfig
+from training.config.verl import tokens_of_micro_batch
 from training.errors import ConfigError
 from training.exports.verl_options import ACTOR, ROLLOUT, Value, translated
-from training.verl_backend.counting import tokens_of_micro_batch, warmup_steps
+from training.verl_backend.counting import warmup_steps
 from training.verl_backend.folder import ADAPTER_NAME, LOOPS_NAME, SAVED_NAME, TOKENIZER_NAME
 from training.words import Sentence, _, sentence
 

@@ -29,6 +29,7 @@ from training.algorithms.job import Job
 from training.algorithms.mini_batches import rows_by_update
 from training.algorithms.saving import remove_outdated
 from training.algorithms.stages import Segment
+from training.config.verl import needs_entropy
 from training.data.reader import load_rows
 from training.errors import Boundary, ErrorInfo, PolicyFault, StopRequested, TiltyardError
 from training.journal import CheckpointSaved, Event, Journal, LogLine, Metrics, PhaseChanged, RunFinished
@@ -40,7 +41,7 @@ from training.rollout.tokens import ChatTemplate
 from training.rollout.trajectory import Rollout
 from training.verl_backend.adapter import gather_adapter
 from training.verl_backend.checkpoints import save_model, take_saved
-from training.verl_backend.counting import first_step, needs_entropy, rate_of, steps_of
+from training.verl_backend.counting import first_step, rate_of, steps_of
 from training.verl_backend.engine import ServerEngine
 from training.verl_backend.figures import fatal_of, played_figures, renamed, rollout_of
 from training.verl_backend.folder import JobFolder

@@ -81,7 +81,6 @@ class Asked(NamedTuple):
     row: MemoryEstimate | None = None
     nothing: bool = False  # no model is held on a device
     unknown: str = ""  # a base model whose shape is not known here
-    several: bool = False  # it is shared by several devices, and the table is that of one
 
 
 # --- Devices --------------------------------------------------------------------------------------------------------
@@ -123,8 +122,6 @@ def estimate_begin(*, project: Project, user: User, config: JobConfig, device: s
         raise ConfigError(_("choose a device of the list, or write it as name=GiB."), option="device")
     if not config.needs_model:
         return Asked(nothing=True)
-    if config.by_verl:
-        return Asked(several=True)
     source = base_meant(project, config)
     if not _has_shape(source):
         return Asked(unknown=source)

@@ -68,11 +68,12 @@ class Change(NamedTuple):
 
 class Table(NamedTuple):
     """The table of a job. ``level``: ok, close or short; ``used`` and ``edge`` are of 100: what the job needs, and
-    where the device ends."""
+    where the device ends. ``note`` says how far it was checked."""
 
     level: str
     verdict: str
     hint: str
+    note: str
     used: float
     edge: float
     parts: list[Part]
@@ -164,9 +165,6 @@ def view_of(asked: estimates.Asked, shown: MemoryEstimate | None = None) -> Memo
     if asked.nothing:
         sentence = _("Nothing is held on a device: no model of this job is loaded here.")
         return MemoryView("none", sentence=sentence)
-    if asked.several:
-        sentence = _("What each of several devices needs is not estimated: the run shows whether it fits.")
-        return MemoryView("none", sentence=sentence)
     if asked.unknown or asked.row is None:
         return _unknown_shape_view(asked.unknown)
     return row_view(asked.row, shown)
@@ -216,6 +214,7 @@ def _memory_table(row: MemoryEstimate) -> Table:
         level=level,
         verdict=in_words(sentences["verdict"]),
         hint=in_words(sentences["hint"]),
+        note=in_words(answer.get("note")),
         used=WIDE * whole / scale,
         edge=WIDE * device / scale,
         parts=[part for key in PARTS if (part := _table_part(key, answer, whole)).lines],

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -71,16 +72,31 @@ def by_verl(config: Any, rows: Rows, whole: int, temperature: float) -> dict[str
     old = response_from_nested(worker.compute_log_prob(data)["log_probs"], data["response_mask"])
     data = batch_of(rows, whole, temperature)
     data["old_log_probs"] = old
+    sizes: dict[str, int] = {}
+
+    def measure(optimizer: Any, *_given: Any) -> None:
+        weights = [weight for group in optimizer.param_groups for weight in group["params"]]
+        sizes["weights"], sizes["gradients"] = held(weights), held(weight.grad for weight in weights)
+
+    engine.optimizer.register_step_pre_hook(measure)
     done = worker.update_actor(data)
     decay = engine.optimizer.param_groups[0]["betas"][0]
     moments = {name: engine.optimizer.state[weight] for name, weight in engine.module.named_parameters()}
+    sizes["optimizer"] = held(state[name] for state in moments.values() for name in ("exp_avg", "exp_avg_sq"))
     return {
+        "sizes": sizes,
         "sharded": len(sharded) == len(moments),
         "loss": get(done, "metrics")["loss"] if done is not None else None,
         "gradient": {name: full(state["exp_avg"]) / (1 - decay) for name, state in moments.items()},
         "weights": {name: full(weight.detach()) for name, weight in engine.module.named_parameters()},
         "logprobs": [row.tolist() for row in old.unbind()],
     }
+
+
+def held(tensors: Iterable[Any]) -> int:
+    """Bytes that this rank really holds for these DTensors; a storage that several of them share counts once."""
+    storages = {tensor.to_local().untyped_storage().data_ptr(): tensor.to_local() for tensor in tensors}
+    return sum(local.untyped_storage().nbytes() for local in storages.values())
 
 
 def full(tensor: Any) -> torch.Tensor:
@@ -129,6 +145,8 @@ def main(settings: str, rows_path: str) -> None:
     config, rows = composed(Path(settings)), loaded(rows_path)
     temperature = float(config.actor_rollout_ref.rollout.temperature)
     found = by_verl(config, rows[rank::ranks], len(rows), temperature)
+    sizes: list[Any] = [None] * ranks
+    dist.all_gather_object(sizes, found["sizes"])
     if rank == 0:
         actor = config.actor_rollout_ref.actor
         own = by_hand(config.actor_rollout_ref.model.path, rows, float(actor.optim.lr), temperature)
@@ -139,6 +157,7 @@ def main(settings: str, rows_path: str) -> None:
         ]
         figures = {
             "sharded": found["sharded"],
+            "sizes": sizes,
             "ranks": ranks,
             "loss": [float(torch.tensor(found["loss"]).sum()), own["loss"]],
             "gradient": apart(found["gradient"], own["gradient"]),

@@ -17,6 +17,9 @@ import pytest
 from tests.training.helpers import scripted_server
 from tests.training.verl_backend.conftest import PYTHON, ROOT
 from tests.training.verl_backend.cpu_job import behave, cpu_job
+from training.config.run import HardwareConfig
+from training.memory.devices import device_named
+from training.memory.table import Model, memory_of
 from training.rewards.combining import group_statistics
 from training.verl_backend.actor import Actor, Lesson
 from training.verl_backend.folder import SETTINGS_NAME, JobFolder
@@ -89,7 +92,7 @@ def test_the_rows_have_what_is_to_be_shown(played: tuple[JobFolder, list[list[Le
         assert [lesson.advantage for lesson in group] == pytest.approx(wanted, abs=1e-6)
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("ranks", [1, 2, 3])
 def test_gradient_loss_and_weights_are_those_of_plain_pytorch(
     played: tuple[JobFolder, list[list[Lesson]]], tmp_path: Path, ranks: int
 ) -> None:
@@ -101,6 +104,24 @@ def test_gradient_loss_and_weights_are_those_of_plain_pytorch(
     assert found["norm"] > 1e-3
     assert found["gradient"] < 1e-5 and found["weights"] < 3e-5 and found["logprobs"] < 1e-5
     assert found["loss"][0] == pytest.approx(found["loss"][1], abs=1e-6)
+    table = memory_on(ranks, folder)
+    assert table["weights"] == table["gradients"] == table["optimizer"] // 2
+    for rank, sizes in enumerate(found["sizes"]):
+        assert {name: sizes[name] for name in ("weights", "gradients")} == {
+            name: table[name] for name in ("weights", "gradients")
+        }, rank
+        assert sizes["optimizer"] <= table["optimizer"], rank
+    # Moments are of a device's own rows, so a last slice that is shorter has fewer.
+    assert sum(sizes["optimizer"] for sizes in found["sizes"]) == memory_on(1, folder)["optimizer"]
+    assert found["sizes"][0]["optimizer"] == table["optimizer"]
+
+
+def memory_on(devices: int, folder: JobFolder) -> dict[str, int]:
+    """The lines of the memory table of a job on so many devices."""
+    config = folder.config.model_copy(update={"hardware": HardwareConfig(devices=devices, backend="verl")})
+    model = Model.of(config.model.source)
+    assert model is not None
+    return {term.key: term.bytes for term in memory_of(config, model, device_named("cpu")).terms}
 
 
 def test_an_adapter_stays_exact_above_a_base_of_bfloat16(starter_folder: Path, tmp_path: Path) -> None:

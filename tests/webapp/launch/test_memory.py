@@ -352,13 +352,27 @@ def test_nothing_is_held_where_policies_play(project: Project, bob: User, client
     assert not MemoryEstimate.objects.exists()
 
 
-def test_several_devices_are_not_estimated(project: Project, bob: User, client_for: Clients) -> None:
-    """The table is that of one device, which would hold the whole model."""
+def test_each_of_several_devices(project: Project, bob: User, client_for: Clients) -> None:
+    """The card shows the verdict of each device, and how far the table was checked; the API has both."""
     config = job()
     config.hardware.devices = 2
-    text = card(client_for(bob), project, form_of(project, config)).content.decode()
-    assert "What each of several devices needs is not estimated" in text
-    assert not MemoryEstimate.objects.exists()
+    client, form = client_for(bob), form_of(project, config, memory_device="h100")
+    card(client, project, form)
+    row = MemoryEstimate.objects.get()
+    assert row.config["hardware"]["devices"] == 2
+    done(row)
+    text = card(client, project, form).content.decode()
+    assert "each of 2 × NVIDIA H100 80 GB" in text and "Gathered weights" in text
+    note = "Weights, gradients and optimiser are counted as verl divides them"
+    assert note in text
+    table = client.get(f"/api/v1/memory-estimates/{row.pk}").json()["table"]
+    assert table["devices"] == 2 and table["note"].startswith(note)
+    config.hardware.devices = 1
+    alone = form_of(project, config, memory_device="h100")
+    card(client, project, alone)
+    done(MemoryEstimate.objects.exclude(pk=row.pk).get())
+    text = card(client, project, alone).content.decode()
+    assert note not in text and "each of" not in text
 
 
 def test_the_page_of_a_new_run_offers_devices(project: Project, bob: User, client_for: Clients) -> None:

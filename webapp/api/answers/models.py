@@ -172,6 +172,11 @@ class MemoryTable(Answer):
     fits: bool
     verdict: InWords = Field(validation_alias=AliasPath("told", "verdict"))
     hint: InWords = Field(description="what to do where it does not fit", validation_alias=AliasPath("told", "hint"))
+    note: InWords = Field(
+        default="",
+        description="how far the table of several devices was checked",
+    )
+    devices: int = Field(default=1, description="each of which needs as much")
     change: dict[str, int | bool | str] | None = Field(
         description="the options, by path, of the smallest change that fits"
     )
