@@ -12,6 +12,7 @@ from training.presets import Preset, presets
 from training.presets.reference import reference
 from training.rewards.scoring import validate_components
 from training.traps import traps
+from training.verl_backend.settings import misfits
 
 ROOT = Path(__file__).resolve().parents[2]
 # Windows and sizes as the models' own config.json say; the checks below would need the models otherwise.
@@ -78,7 +79,7 @@ def test_the_presets_have_the_values_of_their_documents() -> None:
         5,
         5,
     )
-    assert (toolbench.model.lora_rank, toolbench.optim.learning_rate, toolbench.optim.warmup_share) == (64, 5e-6, 0.285)
+    assert (toolbench.model.lora_rank, toolbench.optim.learning_rate, toolbench.optim.warmup_share) == (0, 5e-7, 0.285)
     assert toolbench.updates_per_step == 10
     actor_critic = presets()["toolbench-ppo"].config_for("full")
     assert (actor_critic.ppo.gamma, actor_critic.ppo.lam, actor_critic.ppo.beta) == (1.0, 1.0, 0.001)
@@ -106,7 +107,9 @@ def test_the_presets_have_the_values_of_their_documents() -> None:
     ]
     for number, course in enumerate(curriculum.courses, start=1):
         alone = presets()[f"bfcl-stage-{number}"].job_for("full")
-        assert (course.rollout, course.grpo, course.optim) == (alone.rollout, alone.grpo, alone.optim)
+        # The curriculum is of one device, where an adapter is trained; a stage by itself is of eight.
+        assert course.rollout.model_copy(update={"engine": "vllm"}) == alone.rollout and course.grpo == alone.grpo
+        assert course.optim.learning_rate == pytest.approx(10 * alone.optim.learning_rate)
         assert course.rewards.components == alone.rewards.components
     reasoning, webshop = presets()["reasoning-grpo"].config_for("full"), presets()["webshop"].config_for("full")
     assert (reasoning.optim.learning_rate, reasoning.grpo.beta) == (1e-6, 0.001)
@@ -115,6 +118,45 @@ def test_the_presets_have_the_values_of_their_documents() -> None:
         128,
         5e-7,
     )
+
+
+BY_VERL = {"toolbench": 8, "bfcl-stage-1": 8, "bfcl-stage-2": 8, "bfcl-stage-3": 8, "webshop": 4}
+"""The presets of several devices, with as many as their documents have."""
+
+
+def test_verl_trains_the_presets_of_several_devices_as_they_are() -> None:
+    found = {item.id: item.config_for("full") for item in presets().values() if item.config_for("full").by_verl}
+    assert {name: config.hardware.total for name, config in found.items()} == BY_VERL
+    for name, config in found.items():
+        assert list(misfits(config, "cuda")) == [], name
+        assert config.model.lora_rank == 0, "the documents train all weights"
+        for size in ("demo", "test"):
+            if presets()[name].size_named(size):
+                assert not presets()[name].config_for(size).by_verl, "a worker without verl shows that it works"
+    toolbench, stage, webshop = found["toolbench"], found["bfcl-stage-2"], found["webshop"]
+    assert (toolbench.updates_per_step, toolbench.run.max_steps) == (10, 10050)
+    assert (toolbench.optim.schedule, toolbench.grpo.entropy_coef) == ("constant_with_warmup", 0.001)
+    assert (stage.grpo.loss_type, stage.optim.learning_rate, stage.grpo.delta) == ("grpo", 1e-6, 10.0)
+    assert (webshop.optim.micro_batch_size, webshop.optim.learning_rate) == (2, 5e-7)
+    stages = list(misfits(presets()["bfcl-curriculum"].config_for("full"), "cuda"))
+    assert "curriculum.stages" in {misfit.option for misfit in stages}, "so its note says to run the three"
+
+
+def test_what_is_not_as_in_the_document_is_said() -> None:
+    """Values that verl or vLLM refuse are changed, and each change has its note in both languages."""
+    said = {
+        name: {
+            language: " ".join(getattr(note, language) for note in presets()[name].notes) for language in ("en", "zh")
+        }
+        for name in (*BY_VERL, "bfcl-curriculum")
+    }
+    for name in BY_VERL:
+        assert "verl" in said[name]["en"] and "docs/verl.md" in said[name]["zh"], name
+    for name in ("toolbench", "webshop"):
+        assert "top_p 0.95" in said[name]["en"] and "top_p 0.95" in said[name]["zh"]
+    assert "bnpo is refused" in said["toolbench"]["en"] and "bnpo" in said["toolbench"]["zh"]
+    assert all("65,536 tokens" in said[f"bfcl-stage-{number}"]["en"] for number in (1, 2, 3))
+    assert "verl" in said["bfcl-curriculum"]["en"] and "has no stages" in said["bfcl-curriculum"]["en"]
 
 
 HELD = ("toolbench", "bfcl-stage-3")

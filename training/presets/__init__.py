@@ -20,6 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from training.config import JobConfig, RewardComponent
 from training.errors import ConfigError
+from training.memory.devices import DEVICES
 
 FOLDER = Path(__file__).parent
 WORD_PROBLEMS = "problems"
@@ -126,6 +127,14 @@ class Preset(_Part):
             if option not in getattr(type(getattr(self.config_for("full"), group)), "model_fields", {}):
                 raise ValueError(f"{self.id}: there is no option {path}")
         return self
+
+    @property
+    def device_title(self) -> str:
+        """The device that the full size fits, with the number of them where it is not one; empty for a starter."""
+        if not self.device:
+            return ""
+        count, title = self.config_for("full").devices, DEVICES[self.device].title
+        return title if count == 1 else f"{count} × {title}"
 
     @property
     def sizes(self) -> tuple[Size, ...]:

@@ -7,7 +7,6 @@ from typing import Any
 from pydantic import BaseModel
 
 from training.config import JobConfig
-from training.memory.devices import DEVICES
 from training.presets import Needs, Preset, presets
 
 _HEAD = """\
@@ -33,8 +32,8 @@ def _section(preset: Preset) -> str:
     if preset.demo:
         lines.append(f"- demo takes about {preset.demo.minutes} minutes on two processors, its warm-up included")
     if preset.device:
-        title = DEVICES[preset.device].title
-        lines.append(f"- full fits {title} (`--device {preset.device}`, docs/memory.md)")
+        by_verl = ", trained by verl (docs/verl.md)" if preset.config_for("full").by_verl else ""
+        lines.append(f"- full fits {preset.device_title} (`--device {preset.device}`, docs/memory.md){by_verl}")
     lines += ["", *_table(preset), *_stages(preset)]
     lines += ["", *(f"- {note.en}" for note in preset.notes)] if preset.notes else []
     return "\n".join(lines) + "\n"

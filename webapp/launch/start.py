@@ -10,7 +10,6 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from training.config import METHODS, JobConfig
-from training.memory.devices import DEVICES
 from training.presets import Preset, Size, presets
 from webapp.common.workers.beating import gpu_known
 from webapp.engine.services import branch_point, class_of_copy
@@ -168,11 +167,6 @@ class System(NamedTuple):
         return _demo_words(self.minutes) if self.minutes else ""
 
 
-def device_of(preset: Preset) -> str:
-    """The device that the full size of a preset fits, by its name; empty for one that needs none."""
-    return DEVICES[preset.device].title if preset.device else ""
-
-
 def _demo_words(minutes: int) -> str:
     words = ngettext("Learns in about %(n)s minute on a CPU", "Learns in about %(n)s minutes on a CPU", minutes)
     return words % {"n": minutes}
@@ -315,7 +309,7 @@ def _system(name: str, items: list[Preset]) -> System:
     ]
     minutes = max((item.demo.minutes for item in items if item.demo), default=0)
     title, about = _system_words(name) or (in_language(first.title), in_language(first.about))
-    return System(name, title, about, offers, minutes, device_of(first))
+    return System(name, title, about, offers, minutes, first.device_title)
 
 
 def _system_words(name: str) -> tuple[str, str] | None:

@@ -380,7 +380,7 @@ def test_the_page_of_a_new_run_offers_devices(project: Project, bob: User, clien
     _gpu_worker("one", "NVIDIA L4", 22.5)
     text = client.get(page).content.decode()
     assert '<option value="NVIDIA L4=22.5" selected>NVIDIA L4 · 22.5 GiB</option>' in text
-    assert "Full size fits NVIDIA H100 80 GB" in text
+    assert "Full size fits 8 × NVIDIA H100 80 GB" in text and "Full size fits NVIDIA A100 80 GB" in text
     text = client.get(page, {"preset": "webshop", "size": "full"}).content.decode()
     assert '<option value="h100" selected>' in text
     answer = client.post(reverse("run-yaml", args=[project.slug]), {"yaml": "kind: sft\n", "memory_device": "a100"})
