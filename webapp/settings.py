@@ -285,6 +285,7 @@ CELERY_TASK_SERIALIZER = "json"
 CELERY_TASK_ACKS_LATE = False  # late acknowledgement would redeliver any run longer than the visibility timeout
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1  # default 4 would park runs behind a busy worker
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
+CELERY_BROKER_CONNECTION_MAX_RETRIES = None  # default 100: a worker that was cut off for an hour would end
 CELERY_WORKER_DIRECT = True  # a queue of its own for each worker: for runs that only some workers can train
 CELERY_WORKER_CANCEL_LONG_RUNNING_TASKS_ON_CONNECTION_LOSS = False  # losing Redis must not end a training run
 CELERY_WORKER_SOFT_SHUTDOWN_TIMEOUT = 60  # default 0.0 kills supervisors at once

@@ -51,6 +51,16 @@ def site(
             house.close()
 
 
+@pytest.fixture(autouse=True)
+def no_workers(site: House, hosts: list[Host]) -> Iterator[None]:
+    """Each test has hosts of its own, and whole links."""
+    yield
+    for host in hosts:
+        host.join()
+    for name in {"first", "one", "two", "alone"} & site.processes.keys():
+        site.kill9(name)
+
+
 def trainers_of(run: Run, attempt: int) -> list[int]:
     """The processes of an attempt's trainer, on whichever host."""
     config = str(attempt_dir(run.pk, attempt) / "config.yaml")
@@ -73,7 +83,6 @@ def test_a_cut_that_is_shorter_than_the_lease_costs_nothing(site: House, hosts: 
     site.ends(run, 120)
     assert (run.state, run.attempt, run.step) == (RunState.SUCCEEDED, 1, 400), site.tail()
     assert_exact(run)
-    site.kill9("first")
 
 
 def test_a_host_that_is_cut_off_is_replaced_and_ends_its_trainer(site: House, hosts: list[Host]) -> None:
@@ -136,4 +145,3 @@ def test_a_host_that_was_cut_off_for_ten_minutes_trains_again_by_itself(site: Ho
     site.ends(run, 60)
     assert run.state == RunState.CANCELLED, site.tail()
     assert_exact(run)
-    site.kill9("alone")

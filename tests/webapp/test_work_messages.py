@@ -13,6 +13,7 @@ from django.utils import timezone
 
 from tests.working import claimed
 from training.errors import TiltyardError
+from webapp.celery import app
 from webapp.common import work
 from webapp.datasets.models import Dataset
 from webapp.foreign.models import RunImport
@@ -39,6 +40,8 @@ def item(project: Project) -> RunImport:
 def test_a_message_names_the_work_and_its_limits(item: RunImport, project: Project, broker: Sent) -> None:
     other = RunImport.objects.create(project=project, name="two")
     work.enqueue(item)
+    expires = broker[0][1].pop("expires")
+    assert abs((expires - timezone.now()).total_seconds() - 120) < 10, "by the database's clock"
     assert broker == [
         (
             ("work.do",),
@@ -47,7 +50,6 @@ def test_a_message_names_the_work_and_its_limits(item: RunImport, project: Proje
                 "retry": False,
                 "queue": "long",
                 "priority": 6,
-                "expires": 120,
                 "soft_time_limit": 1740,
                 "time_limit": 1770,
             },
@@ -316,3 +318,8 @@ def test_work_that_takes_too_long_gets_its_kinds_hint(item: RunImport, monkeypat
     monkeypatch.setitem(work.KINDS, LABEL, kind)
     work.do(LABEL, str(item.pk))
     assert found == [("Too long.", "Ask for less.")]
+
+
+def test_a_worker_that_is_cut_off_from_the_broker_tries_without_end() -> None:
+    """Celery gives up after 100 tries, less than an hour: such a worker would have to be started by a person."""
+    assert app.conf.broker_connection_max_retries is None
