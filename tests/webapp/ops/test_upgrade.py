@@ -24,6 +24,7 @@ import httpx
 import psycopg
 import pytest
 
+from tests.webapp.ops.comparing import Tables, differences, files_of, tables_of
 from tests.webapp.ops.test_migrations import RELEASE as MIGRATIONS
 from webapp.common.host import Known, alive, end, free_port
 
@@ -48,6 +49,24 @@ FACTS = {
     "models": "SELECT name, kind FROM registry_registeredmodel ORDER BY name",
     "checkpoints": "SELECT run_id::text, path, step, final, bytes FROM registry_checkpoint ORDER BY run_id, path",
     "people": "SELECT username FROM teams_user ORDER BY username",
+}
+# What a site writes by itself, with no person there: checks of servers, looks at leases, links for logging in, and what
+# Django notes of the code itself.
+LIVING = (
+    "auth_permission", "django_content_type", "django_migrations", "django_session",
+    "environments_environment.checked_at", "environments_environment.health", "environments_environmentsample",
+    "environments_replica.checked_at", "environments_replica.health",
+    "runs_outbox", "runs_reapermark.idle_until", "runs_reapermark.ran_at", "teams_loginlink", "workers_worker",
+)  # fmt: skip
+# Numbers of rows that are found by what they are about now, and the times of work that had ended.
+DROPPED = {
+    "metrics_metricpoint.id", "rollouts_rolloutgroup.id", "rollouts_turn.id", "runs_runevent.id",
+    "environments_datasetorder.started_at", "runs_preparation.busy_until",
+}  # fmt: skip
+# What the test itself did in between.
+LOGGED_IN = {
+    "teams_auditentry": "0 rows changed or gone, 1 new",
+    "teams_user.last_login": "1 rows changed or gone, 1 new",
 }
 
 
@@ -84,6 +103,9 @@ class Release:
 
     def facts(self) -> dict[str, list[tuple[object, ...]]]:
         return {name: self.rows(sql) for name, sql in FACTS.items()}
+
+    def tables(self) -> Tables:
+        return tables_of(json.loads((self.data / "services.json").read_text())["database_url"])
 
     def stop(self) -> None:
         self.process.send_signal(signal.SIGINT)
@@ -128,12 +150,19 @@ def test_everything_of_the_older_release_is_there_after_the_update(folder: Path)
     older = Release(checkout(folder), folder / "data", "--demo")
     ended = "SELECT count(*) FROM runs_run WHERE state = 'succeeded'"
     older.wait_for(lambda: older.rows(ended) == [(2,)], LIMIT_S)
-    before = older.facts()
+    before, tables = older.facts(), older.tables()
     assert len(before["runs"]) == 2 and len(before["curves"]) > 20 and len(before["rollouts"]) >= 60
     older.stop()
 
+    files = files_of(folder / "data", counts)
+    assert len(files) > 20
+
     newer = Release(ROOT, folder / "data")
     assert newer.facts() == before
+    found = lost(tables, newer.tables())
+    assert found == dict.fromkeys(DROPPED, "gone")
+    now = files_of(folder / "data", counts)
+    assert {name: digest for name, digest in files.items() if now.get(name) != digest} == {}
     browser = logged_in(newer)
     project = newer.rows("SELECT slug FROM teams_project WHERE name = 'Demo'")[0][0]
     for page in ("runs", "datasets", "rewards", "environments", "models"):
@@ -148,7 +177,23 @@ def test_everything_of_the_older_release_is_there_after_the_update(folder: Path)
     go_back(folder / "data")
     again = Release(folder / "older", folder / "data")
     assert again.facts() == before
+    for name in DROPPED:  # the columns are there again, with values of their own
+        table, column = name.split(".")
+        del tables[table][column]
+    assert lost(tables, again.tables()) == LOGGED_IN
+    now = files_of(folder / "data", counts)
+    assert {name: digest for name, digest in files.items() if now.get(name) != digest} == {}
     again.stop()
+
+
+def counts(path: Path) -> bool:
+    """Files that people, trainers and datasets made: not those of PostgreSQL, and no logs and notes of processes."""
+    return path.parts[0] in {"runs", "datasets", "exports", "models", "rollout-sets", "uploads"}
+
+
+def lost(before: Tables, after: Tables) -> dict[str, str]:
+    """Every difference of every table, but for what a release writes of itself while it runs."""
+    return {name: what for name, what in differences(before, after).items() if name not in LIVING}
 
 
 def go_back(data: Path) -> None:
