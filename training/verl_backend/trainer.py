@@ -34,6 +34,7 @@ from training.data.reader import load_rows
 from training.errors import Boundary, ErrorInfo, PolicyFault, StopRequested, TiltyardError
 from training.journal import CheckpointSaved, Event, Journal, LogLine, Metrics, PhaseChanged, RunFinished
 from training.machine import disk_fault, require_room
+from training.memory.running import device_fault
 from training.policy.check import COPIED, HALF, Probe, SamplerCheck
 from training.rewards.scoring import components_of
 from training.rollout.holding import FailureShare
@@ -343,7 +344,8 @@ class TaskRunner:
             status: Any = "paused" if error.pauses else "failed"
             job.journal.write(RunFinished(status=status, step=job.step, error=error.info))
         except Exception as exc:  # the last boundary: nothing may end without a word
-            if (fault := disk_fault(cause_of(exc), job.run_dir)) is not None:
+            if (fault := fault_of(exc, job.run_dir)) is not None:
+                job.log(f"{fault} {_where(exc)}".strip(), "error")
                 job.journal.write(RunFinished(status="paused", step=job.step, error=fault.info))
             elif isinstance(cause_of(exc), LOST):
                 job.log(f"A process of the job was lost: {_in_one_line(exc)}", "error")
@@ -387,6 +389,17 @@ def _crashed(exc: Exception, job: Job) -> RunFinished:
         hint="The end of the log has the traceback.",
     )
     return RunFinished(status="failed", step=job.step, error=error)
+
+
+def fault_of(exc: Exception, run_dir: Path) -> TiltyardError | None:
+    """The name of an error of a disk, of memory or of a GPU, in whichever process of the job; ``None`` for others."""
+    cause = cause_of(exc)
+    return disk_fault(cause, run_dir) or device_fault(cause)
+
+
+def _where(exc: Exception) -> str:
+    """The process and the host that an error came from, where it was another than this one."""
+    return f"(process {exc.pid} on {exc.ip})" if isinstance(exc, ray.exceptions.RayTaskError) else ""
 
 
 def cause_of(exc: Exception) -> BaseException:

@@ -8,11 +8,13 @@ from __future__ import annotations
 import asyncio
 import math
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from unittest.mock import patch
+from unittest.mock import Mock, patch
 
 import torch
+from ray.exceptions import ActorDiedError, RayTaskError
 from tensordict import TensorDict
 from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.v1 import PPOTrainerSync
@@ -24,7 +26,7 @@ from training.errors import PolicyFault, SamplerDied
 from training.verl_backend import loop, trainer
 from training.verl_backend.actor import Lesson, error_of
 from training.verl_backend.loss import update_loss
-from training.verl_backend.trainer import GroupTrainer, places_of
+from training.verl_backend.trainer import GroupTrainer, TaskRunner, places_of
 from training.verl_backend.updates import Dealt, trained_on
 
 SIZE, PROMPTS = 2, 3
@@ -283,6 +285,48 @@ def a_rollout_of_the_loop() -> None:
     assert (extra["min_global_steps"], extra["max_global_steps"], extra["advantage"]) == (3, 3, 0.75)
 
 
+def ends(error: Exception) -> tuple[list[Any], Exception | None]:
+    """What a run whose training raises this writes, and what its task raises then."""
+    written: list[Any] = []
+    job = SimpleNamespace(step=3, run_dir=Path("/"), journal=SimpleNamespace(write=written.append, close=lambda: None))
+    job.log = lambda text, level="info": written.append((level, text))
+    folder = SimpleNamespace(take_variables=lambda: None, run_dir=Path("/"), config=None, own_journal=Path("/"))
+    folder.plan = SimpleNamespace(attempt=1, earlier=[], base=None, resolved={})
+    made: Any = TaskRunner.__ray_metadata__.modified_class()
+    made._train = Mock(side_effect=error)
+    given = {"JobFolder": lambda path: folder, "Job": lambda *a, **b: job, "Journal": lambda path: None}
+    try:
+        with patch.multiple(trainer, configure_verl_logging=lambda: None, **given):
+            made.run(SimpleNamespace(data=SimpleNamespace(train_files="/")))
+    except Exception as exc:
+        return written[1:], exc
+    return written[1:], None
+
+
+def faults_of_other_processes() -> None:
+    """Memory, a GPU and a disk that fail in a worker pause the run, and the log names the process and its host. The
+    death of a process leaves no last word, so that another attempt continues; a defect fails the run."""
+
+    def there(cause: Exception) -> Exception:
+        return RayTaskError("update_actor", "Traceback …", cause, pid=77, ip="192.0.2.9")
+
+    for cause, code, text in (
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"), "out_of_memory", "CUDA out of memory"),
+        (MemoryError("no more"), "out_of_memory", "no more"),
+        (RuntimeError("CUDA error: unspecified launch failure"), "device_failed", "launch failure"),
+        (OSError(28, "No space left on device"), "storage_full", ""),
+    ):
+        for error, where in ((there(cause), "(process 77 on 192.0.2.9)"), (cause, "")):
+            (line, last), raised = ends(error)
+            assert raised is None and line[0] == "error" and text in line[1]
+            assert line[1].endswith(where) and ("process" in line[1]) == bool(where)
+            assert (last.status, last.step, last.error.code) == ("paused", 3, code), last
+    (line,), raised = ends(ActorDiedError())
+    assert line[1].startswith("A process of the job was lost") and isinstance(raised, ActorDiedError)
+    *_lines, last = ends(there(ValueError("a defect")))[0]
+    assert (last.status, last.error.code) == ("failed", "trainer_crashed")
+
+
 FACTS = (
     names_and_places,
     advantages_are_ours,
@@ -292,6 +336,7 @@ FACTS = (
     losses_by_value,
     rows_that_lack_or_fail,
     a_rollout_of_the_loop,
+    faults_of_other_processes,
 )
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ FACTS = [
     "losses_by_value",
     "rows_that_lack_or_fail",
     "a_rollout_of_the_loop",
+    "faults_of_other_processes",
 ]
 
 
