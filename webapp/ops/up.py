@@ -428,6 +428,7 @@ class Up:
         log, log_from = self.manager.log_of(program), self._log_sizes.get(program.full_name, 0)
         with self.console.stage(title):
             while not within(LOOK_EVERY_S, check):
+                self._check_stopped()
                 if not survives():
                     raise UpError(
                         _("%(name)s ended while starting.") % {"name": program.name}, log=log, log_from=log_from
@@ -471,6 +472,7 @@ class Up:
         if self.options.demo:
             self._run_manage("demo", "--follow")
         while self.manager.alive:
+            self._check_stopped()
             self._note_processes()
             self._print_restarts(self.manager)
             time.sleep(WATCH_EVERY_S)
@@ -504,6 +506,11 @@ class Up:
 
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, stop)
+
+    def _check_stopped(self) -> None:
+        """A signal that comes while Python frees an object is lost: what its handler raises is printed and ignored."""
+        if self._stopping:
+            raise Stopped
 
     def _stop(self) -> None:
         self._stopping = True

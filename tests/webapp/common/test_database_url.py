@@ -99,6 +99,7 @@ def front(db: None) -> Iterator[Front]:
 
     yield start
     for listener in listeners:
+        listener.shutdown(socket.SHUT_RDWR)  # a thread that waits for a peer does not notice a close
         listener.close()
 
 

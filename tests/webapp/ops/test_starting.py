@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import io
 import os
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -82,3 +85,49 @@ def test_what_cannot_be_printed_ends_nothing() -> None:
     console.line("a")
     with console.stage("b"):
         pass
+
+
+class Freed:
+    """Has the process get a signal while Python frees an object, as an object of a library may be at any time."""
+
+    def __del__(self) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        for _ in range(100):  # the handler runs between two instructions
+            pass
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[Any]:
+    """An ``up`` whose programs run, with its handlers of signals."""
+    made: Any = up.Up.__new__(up.Up)
+    made.data, made.options, made._stopping, made._hurry = tmp_path, SimpleNamespace(demo=False), False, False
+    made._manager = SimpleNamespace(alive=True, states=dict, log_of=lambda program: tmp_path, pid_of=lambda program: 1)
+    made.console, made._log_sizes = Console(io.StringIO()), {}
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    made._install_signal_handlers()
+    yield made
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_signal_that_python_loses_stops_it_all_the_same(running: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(up, "WATCH_EVERY_S", 0.01)
+    looks = iter(range(20))  # without an exception it would watch without end
+
+    def look() -> None:
+        next(looks)
+        Freed()
+
+    monkeypatch.setattr(running, "_note_processes", look)
+    with pytest.raises(up.Stopped):
+        running._watch()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_so_it_is_while_programs_start(running: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(up, "LOOK_EVERY_S", 0.01)
+    monkeypatch.setattr(running, "_survival_check", lambda program: lambda: True)
+    monkeypatch.setattr(up, "processor_seconds", lambda pid: 0.0)
+    with pytest.raises(up.Stopped):
+        running._wait_for("Web", SimpleNamespace(full_name="web", name="web"), lambda: not Freed())
