@@ -10,6 +10,7 @@ closes, answers SIGTERM with ``stopped``, and drops a torn last line.
 import hashlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -126,6 +127,8 @@ class Stub:
         (staging / "step").write_text(str(step))
         listed = [{"path": "step", "bytes": len(str(step)), "sha256": hashlib.sha256(str(step).encode()).hexdigest()}]
         (staging / "manifest.json").write_text(json.dumps({"version": 1, "step": step, "files": listed}))
+        if folder.exists():  # the stop came in a step that was saved
+            shutil.rmtree(folder)
         staging.rename(folder)
         self.write("checkpoint", step=step, path=path, bytes=1, final=final, seconds=self.save_s)
 
