@@ -134,4 +134,4 @@ def test_steps_without_a_survivor_move_no_weights_and_pause_the_run(
     assert (figures.values["loss"], figures.values["grad_norm"]) == (0.0, 0.0)
     assert "sampling/logprob_gap_max" not in figures.values, "nothing was sampled that could be checked"
     said = [event.message for event in of_type(run_dir, "log")]
-    assert "Step 1: no group teaches anything, so the weights stay as they are." in said
+    assert "Step 1: no rollout of its update teaches anything, so the weights stay as they are." in said
