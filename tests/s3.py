@@ -10,6 +10,9 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import pytest
+from django.conf import settings
+
 from webapp.common.host import free_port
 
 BUCKET = "files"
@@ -35,3 +38,14 @@ def s3_server(host: str = "127.0.0.1") -> Iterator[str]:
     finally:
         process.terminate()
         process.wait(timeout=10)
+
+
+def keep_files_there(patch: pytest.MonkeyPatch, endpoint: str) -> None:
+    """Have this process, and those that it starts, keep the site's files in the store at this address."""
+    access = {"access_key_id": "key", "secret_access_key": "secret", "region": "us-east-1", "endpoint": endpoint}
+    patch.setattr(settings, "FILES", f"s3://{BUCKET}/site")
+    patch.setattr(settings, "FILES_ACCESS", access)
+    patch.setenv("TILTYARD_FILES", settings.FILES)
+    patch.setenv("TILTYARD_FILES_KEY_ID", "key")
+    patch.setenv("TILTYARD_FILES_SECRET", "secret")
+    patch.setenv("TILTYARD_FILES_ENDPOINT", endpoint)

@@ -20,7 +20,7 @@ from tests.chaos.house import House
 from tests.chaos.s3_proxy import Fault, Proxy, proxy_to
 from tests.chaos.services import alive, wait_until
 from tests.chaos.truth import assert_exact
-from tests.s3 import BUCKET, s3_server
+from tests.s3 import keep_files_there, s3_server
 from training.algorithms.checkpoints import verify
 from training.config import JobConfig
 from webapp.common.storage import attempt_dir
@@ -148,16 +148,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory, django_db_setup: None, djang
     ):
         patch.setattr("webapp.engine.history._send_message", lambda row: False)
         patch.setattr("webapp.runs.nudge.Nudger.put", lambda *_: None)
-        access = {"access_key_id": "key", "secret_access_key": "secret", "region": "us-east-1", "endpoint": store.url}
-        patch.setattr(settings, "FILES", f"s3://{BUCKET}/site")
-        patch.setattr(settings, "FILES_ACCESS", access)
-        for name, value in {
-            "TILTYARD_FILES": settings.FILES,
-            "TILTYARD_FILES_KEY_ID": "key",
-            "TILTYARD_FILES_SECRET": "secret",
-            "TILTYARD_FILES_ENDPOINT": store.url,
-        }.items():
-            patch.setenv(name, value)
+        keep_files_there(patch, store.url)
         house = House(tmp_path_factory.mktemp("site"), host=SITE)
         try:
             house.open(workers=False)

@@ -15,7 +15,7 @@ from tests.chaos.house import ROOT, House
 from tests.chaos.services import wait_until
 from tests.chaos.truth import assert_exact
 from tests.processes import wait_for_http
-from tests.s3 import BUCKET, s3_server
+from tests.s3 import keep_files_there, s3_server
 from training.algorithms.checkpoints import verify
 from training.config import JobConfig
 from webapp.common import objects
@@ -41,17 +41,8 @@ def site(tmp_path_factory: pytest.TempPathFactory, django_db_setup: None, django
     with s3_server() as s3, django_db_blocker.unblock(), pytest.MonkeyPatch.context() as patch:
         patch.setattr("webapp.engine.history._send_message", lambda row: False)
         patch.setattr("webapp.runs.nudge.Nudger.put", lambda *_: None)
-        access = {"access_key_id": "key", "secret_access_key": "secret", "region": "us-east-1", "endpoint": s3}
-        patch.setattr(settings, "FILES", f"s3://{BUCKET}/site")
-        patch.setattr(settings, "FILES_ACCESS", access)
-        for name, value in {
-            "TILTYARD_FILES": settings.FILES,
-            "TILTYARD_FILES_KEY_ID": "key",
-            "TILTYARD_FILES_SECRET": "secret",
-            "TILTYARD_FILES_ENDPOINT": s3,
-            "TILTYARD_OUTBOUND_ALLOW": f"127.0.0.1:{port}",
-        }.items():
-            patch.setenv(name, value)
+        keep_files_there(patch, s3)
+        patch.setenv("TILTYARD_OUTBOUND_ALLOW", f"127.0.0.1:{port}")
         house = House(folder, "webapp.settings")
         try:
             house.open(workers=False)
