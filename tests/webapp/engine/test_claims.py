@@ -41,6 +41,16 @@ def test_a_claim_writes_the_lease_the_attempt_and_the_history(queued: Any) -> No
     assert event == ("attempt", 5, {"number": 5, "owner": lease.owner})
 
 
+@pytest.mark.parametrize("ahead_s", [0.0, 3600.5, -120.0])
+def test_an_attempt_keeps_how_wrong_its_hosts_clock_is(
+    queued: Any, monkeypatch: pytest.MonkeyPatch, ahead_s: float
+) -> None:
+    monkeypatch.setattr(leases, "ahead_s", lambda: ahead_s)
+    run = queued()
+    assert leases.claim(run.pk) is not None
+    assert Attempt.objects.get(run=run).clock_s == ahead_s
+
+
 def test_a_second_attempt_keeps_the_time_of_the_first(queued: Any) -> None:
     first = timezone.now() - timedelta(hours=1)
     run = queued(fields={"started_at": first})

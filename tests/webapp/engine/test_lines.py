@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+import json
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from django.utils import timezone
 from envs.wire import Message
 from training import journal
 from training import journal as j
+from webapp.common.storage import attempt_dir
 from webapp.engine import projection
 from webapp.engine.history import Lease, LeaseLost
 from webapp.engine.projection import Line, Projector, close_rows, parse_line, read_lines, rollouts_close
@@ -143,6 +145,24 @@ def test_the_attempt_and_the_run_are_moved_with_the_rows(written: Any) -> None:
     assert (row.journal_line, row.last_step, row.outcome["status"]) == (2, 3, "paused")
     assert w.run.last_event_at >= before and w.run.step == 3
     assert w.projector.run is not None and w.projector.run.step == 3 and w.projector.run.state == "running"
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("clock_s", [0.0, 3600.0, -90.0])
+def test_times_are_put_right_by_the_clock_of_the_attempts_host(written: Any, clock_s: float) -> None:
+    """Whoever projects them: the host itself, or another after it was lost."""
+    w = written()
+    Attempt.objects.filter(run=w.run).update(clock_s=clock_s)
+    at = timezone.now().replace(microsecond=250_000)
+    there = (at + timedelta(seconds=clock_s)).timestamp()
+    w.write(journal.RolloutStarted(rollout="a", step=1, group=0, index=0, row=0, task="t"))
+    w.write(journal.CheckpointSaved(step=1, path="checkpoints/1", bytes=1))
+    path, lines = attempt_dir(w.run.pk, 1) / "journal.jsonl", []
+    for line in path.read_text().splitlines():  # the writer has put its own time there
+        lines.append(json.dumps(json.loads(line) | {"t": there}))
+    path.write_text("\n".join(lines) + "\n")
+    w.project()
+    assert Rollout.objects.get().started_at == Checkpoint.objects.get().created_at == at
 
 
 @pytest.mark.django_db

@@ -149,6 +149,13 @@ def test_workers_and_devices(scrape: Any, make_run: Any) -> None:
     assert len(found["tiltyard_worker_beat_age_seconds"]) == 6
 
 
+def test_clocks_of_hosts(scrape: Any) -> None:
+    """A right clock is 0, one of which nothing is known has no figure."""
+    for name, clock_s in {"train@a": 0.0, "train@b": 3600.0, "train@c": -75.5, "train@d": None}.items():
+        worker(name, "train", clock_s=clock_s)
+    assert scrape()["tiltyard_worker_clock_seconds"] == {("train@a",): 0, ("train@b",): 3600, ("train@c",): -75.5}
+
+
 def test_a_device_counts_once_however_many_use_its_worker(scrape: Any, make_run: Any) -> None:
     """A run that is about to be given back and the next one may both name the worker."""
     worker("train-0@a", "train", device="CPU")
