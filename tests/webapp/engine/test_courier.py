@@ -450,15 +450,17 @@ def test_a_thread_that_sends_again_has_no_fault(monkeypatch: pytest.MonkeyPatch)
     def act() -> None:
         tries.append(thread.fault)
         if len(tries) == 1:
-            raise FilesRefused("no")
+            raise FilesFull("no room")
         if len(tries) == 2:
             raise OSError("the journal was locked")
-        if len(tries) == 4:
+        if len(tries) == 3:
+            raise FilesRefused("no")
+        if len(tries) == 5:
             thread.done.set()
 
     thread = courier.Repeating("test", act)
     thread.run()
-    assert [type(fault) for fault in tries] == [type(None), FilesRefused, type(None), type(None)]
+    assert [type(fault) for fault in tries] == [type(None), FilesFull, type(None), FilesRefused, type(None)]
     assert thread.fault is None
 
 
