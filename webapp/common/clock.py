@@ -7,7 +7,6 @@ clock: when a message expires, and the times in the journal of a trainer.
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from datetime import UTC, datetime, timedelta
 
@@ -19,7 +18,6 @@ logger = logging.getLogger(__name__)
 APART_S = 5.0
 """A smaller difference may be the time that the question took; hosts with NTP differ by less than 0.1 s."""
 MEASURED_FOR_S = 60.0
-_lock = threading.Lock()
 _found: tuple[float, float] | None = None
 """By how many seconds this host's clock was ahead, and when that was measured, by the monotonic clock."""
 
@@ -32,10 +30,10 @@ def measure() -> float:
     with connection.cursor() as cursor:
         cursor.execute("SELECT extract(epoch FROM clock_timestamp())")
         (there,) = cursor.fetchone()
-    ahead = (before + time.time()) / 2 - float(there)
-    with _lock:
-        _found = (ahead if abs(ahead) >= APART_S else 0.0), time.monotonic()
-    return _found[0]
+    between = (before + time.time()) / 2 - float(there)
+    ahead = between if abs(between) >= APART_S else 0.0
+    _found = ahead, time.monotonic()
+    return ahead
 
 
 def ahead_s() -> float:
