@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.core.exceptions import ValidationError
-from django.db import connection
 from django.test import Client
 from django.utils import timezone
 
+from tests.webapp.runs.records.conftest import claims_at_once
 from training.config import JobConfig
 from webapp.common.pools import ENDPOINT, TRAIN
 from webapp.common.workers.models import Worker
@@ -127,21 +126,8 @@ def test_another_project_passes_one_that_has_all_its_devices(
 @pytest.mark.django_db(transaction=True)
 def test_two_workers_do_not_claim_the_last_device_at_once(line: Make, project: Project) -> None:
     limit(project, 1)
-    runs, gate, found = [line(2), line(1)], threading.Barrier(2), list[bool]()
-
-    def work(run: Run) -> None:
-        try:
-            gate.wait(10)
-            found.append(claim(run.pk) is not None)
-        finally:
-            connection.close()
-
-    threads = [threading.Thread(target=work, args=[run]) for run in runs]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(30)
-    assert sorted(found) == [False, True]
+    runs = [line(2), line(1)]
+    assert sorted(claims_at_once(runs)) == [False, True]
 
 
 # --- Pages ----------------------------------------------------------------------------------------------------------

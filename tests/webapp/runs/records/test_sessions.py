@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -13,6 +12,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
+from tests.webapp.runs.records.conftest import claims_at_once
 from training.config import JobConfig
 from webapp.common.pools import ENDPOINT, TRAIN
 from webapp.common.workers.models import Drain, Worker
@@ -232,21 +232,8 @@ def test_every_environment_of_a_run_needs_room(line: Make, busy: Make, world: Ca
 @pytest.mark.django_db(transaction=True)
 def test_of_claims_at_once_no_more_succeed_than_have_room(line: Make, world: Callable[..., Environment]) -> None:
     environment = world(7)
-    runs, gate, found = [line(9, {environment: 2}) for _ in range(6)], threading.Barrier(6), list[bool]()
-
-    def work(run: Run) -> None:
-        try:
-            gate.wait(20)
-            found.append(claim(run.pk) is not None)
-        finally:
-            connection.close()
-
-    threads = [threading.Thread(target=work, args=[run]) for run in runs]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert sorted(found) == [False] * 3 + [True] * 3
+    runs = [line(9, {environment: 2}) for _ in range(6)]
+    assert sorted(claims_at_once(runs)) == [False] * 3 + [True] * 3
 
 
 def test_a_claim_locks_the_project_only_where_something_counts(
