@@ -104,8 +104,8 @@ def report_strings() -> dict[str, str]:
         "report.comma": _(", "),
         "report.ended": _("Attempt {attempt} ended: {why}"),
         "report.files": _(
-            "{why} Training continues; what worker {worker} writes is kept on its host, and shown here once the store"
-            " takes it."
+            "{why} What worker {worker} writes is kept on its host, and shown here once the store takes it. Training"
+            " does not wait for that."
         ),
         "report.resumed": _("Attempt {attempt} continued from {source} at step {step}."),
         "report.began": _("Attempt {attempt} began at step 0: there was no intact checkpoint."),

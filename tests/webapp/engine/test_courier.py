@@ -480,7 +480,8 @@ def test_the_page_of_the_run_says_that_its_files_are_kept(
     assert (warning.attempt, warning.payload["message"]) == (1, "said so")
     assert objects.problem_seen() == seen
     page = client_for(alice).get(f"/p/{run.project.slug}/runs/{run.pk}/").text
-    assert "what worker train@gpu-1 writes is kept on its host, and shown here once the store takes it" in page
+    kept = "What worker train@gpu-1 writes is kept on its host, and shown here once the store takes it."
+    assert "The store of files" in page and f"{kept} Training does not wait for that." in page
     supervisor._report_files(None)
     run.refresh_from_db()
     assert run.health == {"save_seconds": 2.0} and objects.problem_seen() == ""
