@@ -16,6 +16,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import cache
 from itertools import chain
 
 from django.conf import settings
@@ -61,6 +62,7 @@ class Paused:
     since: datetime
     tries: int
     disk: Disk
+    store_takes_files: Callable[[], bool]
 
 
 @dataclass(frozen=True)
@@ -99,8 +101,12 @@ def _may_spend(paused: Paused) -> Sentence | None:
     return None if day_over(paused.run.project_id, name) is not None else sentence(BUDGET_AGAIN)
 
 
+def _store_works() -> bool:
+    return objects.enabled() and objects.takes_files()
+
+
 def _store_takes_files(paused: Paused) -> Sentence | None:
-    return sentence(TAKES_FILES) if objects.enabled() and objects.takes_files() else None
+    return sentence(TAKES_FILES) if paused.store_takes_files() else None
 
 
 def _trying_is_all(paused: Paused) -> Sentence | None:
@@ -141,10 +147,10 @@ def resume_where_over() -> int:
         return 0
     kept = DoctorRules.objects.filter(resumes=False).values("project")
     waiting = Run.objects.filter(state=RunState.PAUSED, imported=False, error__code__in=list(CAUSES))
-    now, count = disk(), 0
+    now, takes_files, count = disk(), cache(_store_works), 0  # the store is asked once for all runs
     for run in waiting.exclude(project__in=kept).select_related("project").order_by("created_at"):
         try:
-            count += _try_resume(run, now)
+            count += _try_resume(run, now, takes_files)
         except (ConfigError, ValidationError) as exc:  # a thing that it names was deleted or changed
             logger.warning("not resumed", extra={"action": "recover", "run_id": run.pk, "error": repr(exc)[:200]})
     return count
@@ -163,22 +169,22 @@ def promise(run: Run) -> str:
     return _("It continues by itself once the cause of the pause is over.")
 
 
-def _try_resume(run: Run, now: Disk) -> bool:
-    reason = _reason_to_resume(run, now)
+def _try_resume(run: Run, now: Disk, takes_files: Callable[[], bool]) -> bool:
+    reason = _reason_to_resume(run, now, takes_files)
     if reason is None or run_resume(run=run, reason=reason).state != RunState.QUEUED:
         return False
     logger.info("resumed by itself", extra={"action": "recover", "run_id": run.pk, "reason": str(reason)})
     return True
 
 
-def _reason_to_resume(run: Run, now: Disk) -> Sentence | None:
+def _reason_to_resume(run: Run, now: Disk, takes_files: Callable[[], bool]) -> Sentence | None:
     cause, tries = CAUSES[(run.error or {})["code"]], _resumes_within_day(run)
     paused = RunEvent.objects.filter(run=run, kind="state", payload__to=RunState.PAUSED)
     since = paused.order_by("-seq").values_list("at", flat=True).first() or run.created_at
     wait = wait_s(cause, tries)
     if wait is None or timezone.now() < since + timedelta(seconds=wait):
         return None
-    return cause.over(Paused(run, since, tries, now))
+    return cause.over(Paused(run, since, tries, now, takes_files))
 
 
 def _resumes_within_day(run: Run) -> int:

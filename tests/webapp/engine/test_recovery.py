@@ -142,6 +142,17 @@ def test_a_run_continues_once_the_store_takes_files(
     assert reason_of(run) == (TAKES_FILES if resumed else None)
 
 
+def test_the_store_is_asked_once_for_all_runs(paused: Make, settings: Any, monkeypatch: Any) -> None:
+    """One that is silent is waited for by each question."""
+    settings.FILES, asked = "s3://files/site", []
+    monkeypatch.setattr(recovery.objects, "takes_files", lambda: asked.append(1) or True)
+    for code in ("files_full", "files_refused", "files_full"):
+        paused(code, minutes_ago=5)
+    assert recovery.resume_where_over() == 3 and len(asked) == 1
+    paused("files_full", minutes_ago=5)
+    assert recovery.resume_where_over() == 1 and len(asked) == 2, "the next look asks again"
+
+
 def test_a_site_without_a_store_resumes_nothing_for_it(paused: Make, settings: Any) -> None:
     settings.FILES = ""
     paused("files_full", minutes_ago=30)
