@@ -50,9 +50,10 @@ def test_from_the_run_list_to_one_task(
     assert page.locator("#figures th").all_inner_texts().count("Reward") == 0
     page.get_by_label("Reward spec").select_option(str(a.pk))
     page.get_by_role("button", name="Weigh again").click()
-    assert "Reward" in page.locator("#figures table").first.inner_text()
+    page.locator("#figures th", has_text="Reward").first.wait_for()
     page.get_by_role("link", name="b solves, a fails").click()
     page.locator("#tasks").get_by_role("link", name="task 1", exact=True).click()
+    page.wait_for_url("**/tasks/1/**")
     heads = dict(text.splitlines()[:2] for text in page.locator(".side-head").all_inner_texts())
     assert heads == {"a": "failed", "b": "solved"}
     assert page.evaluate("document.documentElement.scrollWidth") <= width
