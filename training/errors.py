@@ -352,6 +352,30 @@ class DeviceFault(TiltyardError):
     pauses = True
 
 
+class ClusterAway(TiltyardError):
+    """The Ray cluster that a job of verl runs on does not answer, or not in time."""
+
+    code, boundary = "cluster_unreachable", Boundary.TRAINER
+    hint = "Check its head, and the network to it; the run continues by itself. Its job may be at work meanwhile."
+    pauses = True
+
+
+class ClusterShort(TiltyardError):
+    """The Ray cluster does not have the devices that a job of verl asks for, or other jobs use them."""
+
+    code, boundary = "cluster_short", Boundary.TRAINER
+    hint = "Start the hosts that are missing, or wait until other jobs end; the run continues by itself."
+    pauses = True
+
+
+class ClusterRefused(TiltyardError):
+    """The Ray cluster refuses the worker's token."""
+
+    code, boundary = "cluster_refused", Boundary.TRAINER
+    hint = "Set RAY_AUTH_MODE and RAY_AUTH_TOKEN where the worker is started, then resume."
+    pauses = True
+
+
 class SamplerDied(TiltyardError):
     """The server that samples did not start, is gone, hangs, or does not hold the weights that it was given.
 
@@ -360,6 +384,12 @@ class SamplerDied(TiltyardError):
 
     code, boundary = "sampler_died", Boundary.POLICY
     pauses = True
+
+
+class ProcessLost(TiltyardError):
+    """A process or a host of a verl job was lost. It ends an attempt, and says nothing of the run."""
+
+    code, boundary = "process_lost", Boundary.TRAINER
 
 
 class DiedWithoutWord(Exception):

@@ -153,12 +153,7 @@ def plan_of(config: JobConfig, folder: Path, device: str) -> Plan:
     from transformers import AutoConfig
 
     model = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
-    window = config.vllm.max_model_len or config.longest_text
-    most = getattr(model.get_text_config(), "max_position_embeddings", None) or window
-    if window > most:
-        text = f"prompt and episode may have {window} tokens together, and the model's window is {most}."
-        option = "vllm.max_model_len" if config.vllm.max_model_len else "rollout.max_completion_tokens"
-        raise ConfigError(text, option=option, hint="vLLM refuses what could not fit: lower one of the limits.")
+    window = require_window(config, model)
     _require_gpu(config, device)
     half = autocast_dtype(device) is not None or config.model.dtype == "bfloat16"
     copies_all = config.method.trains and not config.model.lora_rank
@@ -177,6 +172,17 @@ def plan_of(config: JobConfig, folder: Path, device: str) -> Plan:
         sleeps=config.vllm.sleep,
         quantization=config.vllm.quantization,
     )
+
+
+def require_window(config: JobConfig, model: Any) -> int:
+    """Tokens that vLLM makes room for. Raises ``ConfigError`` where those of the model, by its config, are fewer."""
+    window = config.vllm.max_model_len or config.longest_text
+    most = getattr(model.get_text_config(), "max_position_embeddings", None) or window
+    if window > most:
+        text = f"prompt and episode may have {window} tokens together, and the model's window is {most}."
+        option = "vllm.max_model_len" if config.vllm.max_model_len else "rollout.max_completion_tokens"
+        raise ConfigError(text, option=option, hint="vLLM refuses what could not fit: lower one of the limits.")
+    return window
 
 
 def _require_gpu(config: JobConfig, device: str) -> None:

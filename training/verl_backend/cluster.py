@@ -3,9 +3,9 @@
 1. Its name follows from the run's folder, so that an attempt finds and stops what the ones before it may have left.
 2. Our code goes with it. What opens environments and judges does not: all who see the cluster's jobs would see it.
    It lies in a file of the job folder, which every process of the job reads, and is removed when the job is over.
-3. A cluster that does not answer, or not within ``ANSWER_S``, is asked again for ``PATIENCE_S``: the job may well be
-   at work. A head that was restarted knows no job; then this one has died, and another attempt continues from its last
-   checkpoint.
+3. A cluster that does not answer, or not within ``ANSWER_S``, is asked again for a while (``hold.py``): the job may
+   well be at work. Then the run pauses. A head that was restarted knows no job; then this one has died, and another
+   attempt continues from its last checkpoint.
 4. When our parent is gone the job is stopped, so that no two attempts of a run are at work.
 """
 
@@ -24,11 +24,13 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from training.children import CERTIFICATES, DEVICES, PARENT_VARIABLE, PLACES, RAY, ROOT
-from training.errors import Boundary, ErrorInfo
-from training.journal import Event, Held, Journal, LogLine
+from training.errors import ClusterAway, ClusterRefused, TiltyardError
+from training.journal import Event, Journal, LogLine, RunFinished
 from training.verl_backend.folder import JobFolder
+from training.verl_backend.hold import Hold
+from training.words import _, sentence
 
-POLL_S, SAID_EVERY_S, PATIENCE_S, LOG_BYTES = 1.0, 30.0, 600.0, 20_000
+POLL_S, LOG_BYTES = 1.0, 20_000
 ANSWER_S, SUBMIT_S = 30.0, 300.0
 """How long an answer may take; submitting sends our code along."""
 T = TypeVar("T")
@@ -38,6 +40,7 @@ UNKNOWN = "status code 404"
 AGAIN = "try again later"
 """In Ray's error while its head has no node yet that takes jobs."""
 FORGOTTEN = "The Ray cluster does not know this job any more: its head was restarted, or a person has deleted the job."
+REFUSED = _("The Ray cluster at {address} refuses this worker's token: {why}")
 OPEN = frozenset({"VERL_PLATFORM", "VERL_USE_EXTERNAL_MODULES", "VERL_USE_EXTERNAL_PLUGINS", "OMP_NUM_THREADS"})
 """The variables that verl has to know before our code runs: they go with the job, for all to see."""
 KEPT_HERE = frozenset({*PLACES, *DEVICES, *CERTIFICATES, *RAY, *OPEN, "PYTHONPATH", PARENT_VARIABLE, "RAY_TMPDIR"})
@@ -178,24 +181,15 @@ class ClusterJob:
                 self._write(LogLine(level="warning", message=f"The Ray job of attempt {folder.name} was still there."))
 
     def _wait(self) -> str:
-        """Its last status. Raises ``ConnectionError`` once the patience is spent."""
-        since: float | None = None
-        said_at = -SAID_EVERY_S
+        """Its last status. Raises ``ClusterAway`` once the patience is spent."""
+        hold = Hold(self._write, self._clock)
         while True:
             try:
                 status = _status(self._client, self.name)
             except ConnectionError as exc:
-                since = self._clock() if since is None else since
-                left = PATIENCE_S - (self._clock() - since)
-                if left <= 0:
-                    raise
-                if self._clock() - said_at >= SAID_EVERY_S:
-                    said_at = self._clock()
-                    self._say_held(exc, left)
+                hold.wait(_away(exc), POLL_S)
             else:
-                if since is not None:
-                    since, said_at = None, -SAID_EVERY_S
-                    self._write(Held(step=0))
+                hold.end()
                 if status is None:
                     self._write(LogLine(level="error", message=FORGOTTEN))
                     return "FAILED"
@@ -203,14 +197,28 @@ class ClusterJob:
                     return status
             self._rest(POLL_S)
 
-    def _say_held(self, exc: Exception, left_s: float) -> None:
-        error = ErrorInfo(
-            code="cluster_unreachable",
-            boundary=Boundary.TRAINER,
-            message=f"The Ray cluster does not answer: {' '.join(str(exc).split())[:200]}",
-            hint="Check its head, and the network to it. The job may be at work meanwhile.",
-        )
-        self._write(Held(step=0, error=error, next_try_s=POLL_S, patience_left_s=left_s))
+
+def connected(
+    make: Callable[[], Client],
+    write: Callable[[Event], None],
+    clock: Callable[[], float] = time.monotonic,
+    rest: Callable[[float], None] = time.sleep,
+) -> LimitedClient:
+    """A client of a cluster that answers. Raises ``ClusterAway`` once the patience is spent."""
+    hold = Hold(write, clock)
+    while True:
+        try:
+            client = LimitedClient(make)
+        except ConnectionError as exc:
+            hold.wait(_away(exc), POLL_S)
+            rest(POLL_S)
+        else:
+            hold.end()
+            return client
+
+
+def _away(exc: Exception) -> ClusterAway:
+    return ClusterAway(sentence(_("The Ray cluster does not answer: {why}"), why=" ".join(str(exc).split())[:200]))
 
 
 def _status(client: Client, name: str) -> str | None:
@@ -237,26 +245,33 @@ def _stop(client: Client, name: str) -> bool:
 
 
 def submit(folder: JobFolder, address: str, watch: Callable[[Callable[[], None]], None]) -> int:
-    """Run the job on the cluster at ``address``; the exit code. ``watch`` calls back when our parent is gone."""
+    """Run the job on the cluster at ``address``; the exit code. ``watch`` calls back when our parent is gone.
+
+    A cluster that is away pauses the run. Its job, which may be at work, is asked to end by a file that it may read.
+    """
     from ray.exceptions import AuthenticationError
     from ray.job_submission import JobSubmissionClient
 
-    journal = Journal(folder.own_journal)
+    journal, submitted = Journal(folder.own_journal), list[ClusterJob]()
+    watch(lambda: submitted[0].stop() if submitted else None)
     try:
-        job = ClusterJob(folder, LimitedClient(lambda: JobSubmissionClient(address)), journal.write)
-        watch(job.stop)
+        job = ClusterJob(folder, connected(lambda: JobSubmissionClient(address), journal.write), journal.write)
+        submitted.append(job)
         return job.run(dict(os.environ))
+    except ClusterAway as exc:
+        return _paused(journal, folder, exc)
     except ConnectionError as exc:
-        return _failed(journal, f"The Ray cluster at {address} does not answer: {exc}")
+        return _paused(journal, folder, _away(exc))
     except AuthenticationError as exc:
         reason = str(exc).partition("\n")[0]
-        return _failed(journal, f"The Ray cluster at {address} refuses this worker, see RAY_AUTH_TOKEN: {reason}")
+        return _paused(journal, folder, ClusterRefused(sentence(REFUSED, address=address, why=reason)))
     finally:
         journal.close()
 
 
-def _failed(journal: Journal, why: str) -> int:
-    """Say why in the run's log and output; the exit code."""
-    journal.write(LogLine(level="error", message=why))
-    sys.stderr.write(f"{why}\n")
+def _paused(journal: Journal, folder: JobFolder, error: TiltyardError) -> int:
+    """Pause the run; the exit code."""
+    folder.ask_to_stop()
+    journal.write(RunFinished(status="paused", step=0, error=error.info))
+    sys.stderr.write(f"{error}\n")
     return 1

@@ -9,9 +9,10 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
 from training.config import JobConfig
-from training.errors import PolicyFault, SamplerDied
+from training.errors import PolicyFault, ProcessLost, SamplerDied
 from training.policy.engine import EngineFigures, Sample, SamplingParams
 from training.rollout.tokens import ChatTemplate
+from training.words import _, sentence
 
 HINT = "The log of the verl job says how its sampler ended."
 
@@ -29,9 +30,16 @@ class ServerEngine:
     """Samples the turns of one process. Its version is verl's: how many samplings the weights were
     trained on."""
 
-    def __init__(self, client: Client, params: SamplingParams, ends: Collection[int], turn_timeout_s: float) -> None:
-        """``ends`` are the ids at which a turn stops."""
-        self._client, self._limit_s = client, turn_timeout_s
+    def __init__(
+        self,
+        client: Client,
+        params: SamplingParams,
+        ends: Collection[int],
+        turn_timeout_s: float,
+        lost: tuple[type[Exception], ...] = (),
+    ) -> None:
+        """``ends`` are the ids at which a turn stops. ``lost`` says that the server's process is gone."""
+        self._client, self._limit_s, self._lost = client, turn_timeout_s, lost
         self._ends = frozenset(ends)
         self._fixed = {
             "temperature": params.temperature,
@@ -46,11 +54,13 @@ class ServerEngine:
         self._turns = self._tokens = 0
 
     @classmethod
-    def of(cls, client: Client, config: JobConfig, template: ChatTemplate) -> ServerEngine:
-        """The engine of a job."""
+    def of(
+        cls, client: Client, config: JobConfig, template: ChatTemplate, lost: tuple[type[Exception], ...]
+    ) -> ServerEngine:
+        """The engine of a job. ``lost`` as above."""
         chosen = config.rollout
         params = SamplingParams(chosen.temperature, chosen.top_p, chosen.top_k)
-        return cls(client, params, template.stop_ids, config.vllm.turn_timeout_s)
+        return cls(client, params, template.stop_ids, config.vllm.turn_timeout_s, lost)
 
     async def generate(self, prompt_ids: list[int], *, max_tokens: int, seed: int, episode: str = "") -> Sample:
         """See ``Engine.generate``."""
@@ -61,6 +71,9 @@ class ServerEngine:
                 found = await self._client.generate(episode, prompt_ids=prompt_ids, sampling_params=wanted)
         except TimeoutError as exc:
             raise SamplerDied(f"The sampler did not answer a turn within {self._limit_s:g} s.", hint=HINT) from exc
+        except self._lost as exc:
+            text = _("A process of the job was lost: a sampler ({why}).")
+            raise ProcessLost(sentence(text, why=" ".join(str(exc).split())[:200])) from exc
         finally:
             self._end()
         ids, logprobs = list(found.token_ids), list(found.log_probs or [])

@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import yaml
+from transformers import AutoConfig
 
 from training.algorithms.drawing import reward_components, task_rows
 from training.algorithms.held_out import choose_tasks
 from training.algorithms.job import Job, row_order
 from training.algorithms.loading import fetch_base, load_tokenizer
+from training.algorithms.sampler import require_window
 from training.config import JobConfig
 from training.exports.verl import HEAD
 from training.exports.verl_options import tree_of
@@ -37,6 +39,8 @@ def make_folder(job: Job, device: DeviceKind, *, on_cluster: bool = False) -> Jo
     checkpoint = job.find_checkpoint()
     rows = task_rows(config)
     model = fetch_base(job, rows).resolve()
+    if config.rollout.engine == "vllm":
+        require_window(config, AutoConfig.from_pretrained(model, trust_remote_code=False, local_files_only=True))
     tokenizer, note = load_tokenizer(model)
     if note:
         job.log(note, "warning")

@@ -12,6 +12,7 @@ from training.rollout.tokens import ChatTemplate
 from training.verl_backend.actor import Actor, Lesson, error_of
 from training.verl_backend.engine import ServerEngine
 from training.verl_backend.folder import JobFolder
+from training.verl_backend.lost import LOST
 
 _actors: dict[str, Actor] = {}
 
@@ -41,7 +42,7 @@ class PlayerLoop(AgentLoopBase):
             folder = JobFolder(Path(self._folder))
             folder.take_variables()
             template = ChatTemplate(self.tokenizer)
-            engine = ServerEngine.of(self.server_manager, folder.config, template)
+            engine = ServerEngine.of(self.server_manager, folder.config, template, LOST)
             _actors[self._folder] = Actor.opened(folder, engine, template)
         return _actors[self._folder]
 

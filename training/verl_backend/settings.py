@@ -208,7 +208,7 @@ def _of_play(config: JobConfig, folder: Path) -> Settings:
         f"{ROLLOUT}.agent.num_workers": min(MOST_LOOPS, config.rollout.prompts_per_step),
         f"{ROLLOUT}.gpu_memory_utilization": config.vllm.gpu_memory_share,
         f"{ROLLOUT}.tensor_model_parallel_size": config.vllm.tensor_parallel,
-        f"{ROLLOUT}.max_model_len": config.vllm.max_model_len or None,
+        f"{ROLLOUT}.max_model_len": config.vllm.max_model_len or config.longest_text,
         "transfer_queue.backend.SimpleStorage.num_data_storage_units": STORAGE_UNITS,
     }
 

@@ -31,7 +31,7 @@ from training.algorithms.saving import remove_outdated
 from training.algorithms.stages import Segment
 from training.config.verl import needs_entropy
 from training.data.reader import load_rows
-from training.errors import Boundary, ErrorInfo, PolicyFault, StopRequested, TiltyardError
+from training.errors import Boundary, ErrorInfo, PolicyFault, ProcessLost, StopRequested, TiltyardError
 from training.journal import CheckpointSaved, Event, Journal, LogLine, Metrics, PhaseChanged, RunFinished
 from training.machine import disk_fault, require_room
 from training.memory.running import device_fault
@@ -43,23 +43,18 @@ from training.rollout.trajectory import Rollout
 from training.verl_backend.adapter import gather_adapter
 from training.verl_backend.checkpoints import save_model, take_saved
 from training.verl_backend.counting import first_step, rate_of, steps_of
+from training.verl_backend.devices import Pools
 from training.verl_backend.engine import ServerEngine
 from training.verl_backend.figures import fatal_of, played_figures, renamed, rollout_of
 from training.verl_backend.folder import JobFolder
 from training.verl_backend.health import Health
+from training.verl_backend.hold import Hold
 from training.verl_backend.loss import update_loss
+from training.verl_backend.lost import LOST, Deaths
 from training.verl_backend.updates import Dealt, trained_on
 
 FIELDS = ["prompts", "responses", "response_mask", "rollout_log_probs", "old_log_probs", "entropy", "extra_fields"]
 TRACEBACK_LINES, LOOK_S = 30, 0.2
-LOST = (
-    ray.exceptions.RayActorError,
-    ray.exceptions.NodeDiedError,
-    ray.exceptions.WorkerCrashedError,
-    ray.exceptions.OutOfMemoryError,
-    ray.exceptions.ObjectLostError,
-)
-"""A process or a host of the job has gone."""
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -79,6 +74,8 @@ class GroupTrainer(PPOTrainerSync):
     4. An update in which nothing teaches leaves the weights as they are: a mean over no token would be no number.
     5. Weights are handed over, held-out tasks are played and checkpoints are written when all updates are done.
     """
+
+    resource_pool_manager: Any
 
     def __init__(self, config: DictConfig, job: Job, folder: JobFolder) -> None:
         super().__init__(config)
@@ -117,10 +114,19 @@ class GroupTrainer(PPOTrainerSync):
         super()._init_dataloader()
         self.config.actor_rollout_ref.actor.optim.total_training_steps = self._job.config.run.max_steps
 
+    def _init_resource_pool_mgr(self) -> None:
+        super()._init_resource_pool_mgr()
+        self.resource_pool_manager = Pools(self.resource_pool_manager, Hold(self._write), self._rest_or_stop)
+
+    def _rest_or_stop(self, seconds: float) -> None:
+        if self._rest(seconds):
+            raise StopRequested("The run was asked to stop.")
+
     # --- The walk of a step ---
 
     def on_train_begin(self) -> None:
         """The run begins, or continues after the steps that its checkpoint holds."""
+        self._watch_processes()
         actor, beta = self.config.actor_rollout_ref.actor, self._job.config.grpo.beta
         own = omega_conf_to_dataclass(OmegaConf.merge(actor, {"use_kl_loss": False}))
         self.actor_rollout_wg.set_loss_fn(partial(update_loss, config=own, kl_weight=beta))
@@ -128,6 +134,21 @@ class GroupTrainer(PPOTrainerSync):
         if self._job.config.evaluate.every:
             self._held_out = self._held_out_tasks()
             self._evaluate(self._first - 1)
+
+    def _watch_processes(self) -> None:
+        """From here on none of the job's processes ends by itself. verl waits for rollouts by looking for them again
+        and again; so does this."""
+        self._deaths, wait = Deaths(), self.replay_buffer._wait_for_next_poll
+
+        def watched(*given: Any) -> Any:
+            self._deaths.look()
+            return wait(*given)
+
+        self.replay_buffer._wait_for_next_poll = watched
+
+    def on_sample_end(self) -> None:
+        """All rollouts have come; those of a process that was lost are no rollouts to learn from."""
+        self._deaths.look()
 
     def _rest(self, seconds: float) -> bool:
         """Wait; whether the job was asked to stop."""
@@ -138,8 +159,7 @@ class GroupTrainer(PPOTrainerSync):
 
     def on_step_begin(self) -> None:
         """A job that was asked to stop ends here: between two steps nothing is lost."""
-        if self._folder.asked_to_stop:
-            raise StopRequested("The run was asked to stop.")
+        self._rest_or_stop(0)
         self._began = self._mark = time.monotonic()
         self._phase("generating")
 
@@ -275,7 +295,7 @@ class GroupTrainer(PPOTrainerSync):
         rows = load_rows(Path(config.evaluate.data)) if config.evaluate.data else task_rows(config)
         template = ChatTemplate(self.tokenizer)
         whole = Segment("", config, components_of([config]), 1.0, 0, len(rows))
-        engine = ServerEngine.of(self.get_llm_client(), config, template)
+        engine = ServerEngine.of(self.get_llm_client(), config, template, LOST)
         return HeldOut(self._job, Tasks([], rows, self._folder.plan.held_out), [whole], template, engine)
 
     def _evaluate(self, step: int) -> bool:
@@ -341,6 +361,9 @@ class TaskRunner:
         except StopRequested:
             job.journal.write(RunFinished(status="stopped", step=job.step))
         except TiltyardError as error:
+            if error.code == ProcessLost.code:
+                job.log(error.message, "error")
+                raise
             status: Any = "paused" if error.pauses else "failed"
             job.journal.write(RunFinished(status=status, step=job.step, error=error.info))
         except Exception as exc:  # the last boundary: nothing may end without a word

@@ -218,6 +218,14 @@ CODES: dict[str, Words] = {
         gettext_noop("The Ray cluster does not answer."),
         gettext_noop("See whether its head runs, and the network to it; the run continues by itself."),
     ),
+    "cluster_short": Words(
+        gettext_noop("The Ray cluster does not have the devices that the run asks for, or other jobs use them."),
+        gettext_noop("Start the hosts that are missing, or wait until other jobs end; the run continues by itself."),
+    ),
+    "cluster_refused": Words(
+        gettext_noop("The Ray cluster refuses the worker's token."),
+        gettext_noop("Set RAY_AUTH_MODE and RAY_AUTH_TOKEN where the worker is started, then resume."),
+    ),
     "sampler_died": Words(
         gettext_noop("The vLLM server that samples ended, or did not start."),
         gettext_noop("Resume: the sampler is started again, and the interrupted step is played again."),

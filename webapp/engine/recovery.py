@@ -4,8 +4,8 @@ Every 15 seconds, for each paused run whose error is one of ``CAUSES``, the olde
 
 1. A project may keep its runs paused (``DoctorRules.resumes``).
 2. Is the cause over? The disk has room, or can be written again; the keeper has seen all of the run's environments
-   answer since it paused; its endpoint may be asked again. Whether an endpoint or a sampler is back is known only by
-   trying.
+   answer since it paused; its endpoint may be asked again. Whether an endpoint, a sampler or a Ray cluster is back
+   is known only by trying.
 3. Each time within a day waits twice as long as the one before, counted from the pause, and after ``most`` of them a
    person is needed. What needs no try (a disk, a day's budget) waits for its cause alone.
 """
@@ -125,6 +125,8 @@ CAUSES = {
     "environment_full": Cause(_environments_answer, first_s=120, most=12),
     "endpoint_away": Cause(_trying_is_all, first_s=120, most=12),
     "endpoint_busy": Cause(_trying_is_all, first_s=120, most=12),
+    "cluster_unreachable": Cause(_trying_is_all, first_s=120, most=12),
+    "cluster_short": Cause(_trying_is_all, first_s=120, most=12),
     "device_failed": Cause(_trying_is_all, first_s=120, most=3),
     "sampler_died": Cause(_trying_is_all, first_s=120, most=3),
     "too_many_failures": Cause(_environments_answer, first_s=120, most=3),

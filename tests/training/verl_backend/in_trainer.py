@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import math
 import sys
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,14 +18,18 @@ import torch
 from ray.exceptions import ActorDiedError, RayTaskError
 from tensordict import TensorDict
 from transfer_queue import KVBatchMeta
+from verl.single_controller.ray import ResourcePoolManager
 from verl.trainer.ppo.v1 import PPOTrainerSync
 from verl.utils.metric import Metric
 from verl.utils.tensordict_utils import get_tensordict
 from verl.workers.config import ActorConfig
 
-from training.errors import PolicyFault, SamplerDied
-from training.verl_backend import loop, trainer
+from training.errors import ClusterShort, PolicyFault, ProcessLost, SamplerDied, StopRequested
+from training.journal import Held
+from training.verl_backend import devices, hold, loop, lost, trainer
 from training.verl_backend.actor import Lesson, error_of
+from training.verl_backend.figures import made_of
+from training.verl_backend.hold import Hold
 from training.verl_backend.loss import update_loss
 from training.verl_backend.trainer import GroupTrainer, TaskRunner, places_of
 from training.verl_backend.updates import Dealt, trained_on
@@ -327,7 +332,125 @@ def faults_of_other_processes() -> None:
     assert (last.status, last.error.code) == ("failed", "trainer_crashed")
 
 
+def processes_that_are_lost() -> None:
+    """verl's wait for rollouts ends where a process of the job dies in it; those that ended before are no news. Another
+    attempt continues, so nothing is said of the run."""
+    made, polls = bare(), list[tuple[Any, ...]]()
+    made.replay_buffer = SimpleNamespace(_wait_for_next_poll=lambda *given: polls.append(given))
+    address = {"IPAddress": "192.0.2.9"}
+    dead: dict[str, Any] = {"old": {"ActorClassName": "Once", "Pid": 3, "Address": address}}
+    with patch.object(lost, "dead_actors", lambda: dict(dead)):
+        made._watch_processes()
+        made.replay_buffer._wait_for_next_poll("train", 0.0)
+        made.on_sample_end()
+        assert polls == [("train", 0.0)]
+        dead["new"] = {"ActorClassName": "made.<locals>.AgentLoopWorkerTQ", "Pid": 77, "Address": address}
+        for look in (made.replay_buffer._wait_for_next_poll, made.on_sample_end):
+            try:
+                look()
+            except ProcessLost as error:
+                wanted = "A process of the job was lost: AgentLoopWorkerTQ, process 77 on 192.0.2.9."
+                assert str(error) == wanted, error
+            else:
+                raise AssertionError("it was not noticed")
+    assert len(polls) == 1
+    for error in (ProcessLost("it is gone"), made_of(error_of(ProcessLost("it is gone")))):
+        written, raised = ends(error)
+        assert written == [("error", "it is gone")] and raised is error, written
+
+
+class Pool:
+    """A pool of one host whose devices are there once ``free`` is set."""
+
+    store, max_colocate_count = [2], 3
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.free, self.error, self.taken = threading.Event(), error, 0
+
+    def get_placement_groups(self) -> None:
+        if self.error is not None:
+            raise self.error
+        assert self.free.wait(10)
+        self.taken += 1
+
+
+def pools_of(*pools: Pool, rest: Any) -> tuple[Any, list[Held]]:
+    """verl's pools with these, and what is journalled while they wait."""
+    said: list[Held] = []
+    made = devices.Pools(ResourcePoolManager({}, {}), Hold(said.append), rest)
+    made.resource_pool_dict = dict(enumerate(pools))  # type: ignore[arg-type]
+    return made, said
+
+
+def devices_that_are_waited_for() -> None:
+    """What lacks is said; a wait of moments is not. It ends with the devices, with a stop, or with the patience."""
+    first, second = Pool(), Pool()
+    asked: list[str] = []
+
+    def shortage(hosts: list[int], cpus: int) -> str:
+        assert (hosts, cpus) == ([2], 3)
+        asked.append("it lacks")
+        return asked[-1]
+
+    def frees(_seconds: float) -> None:
+        first.free.set()
+        second.free.set()
+
+    with patch.object(devices, "shortage", shortage), patch.object(devices, "GRACE_S", 0.05):
+        waiting, said = pools_of(first, second, rest=frees)
+        waiting._check_resource_available()
+        assert (first.taken, second.taken) == (1, 1)
+        assert [held.error and (held.error.code, held.error.message) for held in said] == [
+            ("cluster_short", "it lacks"),
+            None,
+        ]
+        there, said = pools_of(first, rest=Mock(side_effect=AssertionError))
+        there._check_resource_available()
+        assert (first.taken, said) == (2, [])
+        for error, raised in ((StopRequested("stop"), StopRequested), (None, ClusterShort)):
+            never, said = pools_of(Pool(), rest=Mock(side_effect=error))
+            with patch.object(hold, "PATIENCE_S", 0.2):
+                try:
+                    never._check_resource_available()
+                except raised:
+                    assert len(said) == 1
+                else:
+                    raise AssertionError("it waits on")
+        broken, said = pools_of(Pool(ValueError("no such kind")), rest=None)
+        try:
+            broken._check_resource_available()
+        except ValueError:
+            assert said == []
+        else:
+            raise AssertionError("the error was lost")
+
+
+def what_a_cluster_lacks() -> None:
+    """By value, with the hosts that it has lost."""
+    nodes = [{"NodeManagerAddress": f"192.0.2.{n}", "Alive": n != 2} for n in (1, 2, 3)]
+    has = {"CPU": 8.5}
+    found = {"cluster_resources": has, "nodes": nodes}
+    platform = SimpleNamespace(ray_resource_name=lambda: "GPU")
+    with (
+        patch.multiple(devices.ray, **{name: Mock(return_value=value) for name, value in found.items()}),
+        patch.object(devices, "get_platform", lambda: platform),
+    ):
+        lacks = devices.shortage([2, 2], 3)
+        assert lacks == (
+            "The Ray cluster has no place for 2 × 2 devices with 3 CPUs each: it has 0 devices and 8.5 CPUs on 2 "
+            "hosts, some of which other jobs may use. It has lost 192.0.2.2."
+        ), lacks
+        nodes[1]["Alive"] = True
+        has["GPU"] = 4.0
+        assert devices.shortage([2, 2], 3).endswith(
+            "it has 4 devices and 8.5 CPUs on 3 hosts, some of which other jobs may use."
+        )
+
+
 FACTS = (
+    processes_that_are_lost,
+    devices_that_are_waited_for,
+    what_a_cluster_lacks,
     names_and_places,
     advantages_are_ours,
     a_step_that_teaches_nothing,

@@ -25,10 +25,13 @@ from tests.training.helpers import events, job_config, of_type, scripted_server
 from tests.training.verl_backend.conftest import PYTHON, ROOT
 from tests.training.verl_backend.cpu_job import behave, cpu_job, run_by_verl
 from training.config import config_to_yaml
-from training.journal import Event, Held, LogLine
+from training.errors import ClusterAway
+from training.journal import Event, Held, LogLine, RunFinished, parse_event
+from training.main import EXIT_FAILED
 from training.model_check import check_model_folder
-from training.verl_backend.cluster import FORGOTTEN, PATIENCE_S, SAID_EVERY_S, ClusterJob, LimitedClient, name_of
-from training.verl_backend.folder import JobFolder, Plan
+from training.verl_backend.cluster import FORGOTTEN, ClusterJob, LimitedClient, connected, name_of
+from training.verl_backend.folder import STOP_NAME, JobFolder, Plan
+from training.verl_backend.hold import PATIENCE_S, SAID_EVERY_S
 
 AWAY = ConnectionError("no route\nto host")
 UNKNOWN = RuntimeError("Request failed with status code 404: Job tiltyard-1 does not exist.")
@@ -150,7 +153,7 @@ def test_a_cluster_that_does_not_answer_for_a_while_is_waited_for(tmp_path: Path
     assert [event.error is None for event in held] == [False, True, False, True], "said once, and that it is over"
     assert held[0].error is not None and held[0].error.code == "cluster_unreachable"
     assert held[0].error.message == "The Ray cluster does not answer: no route to host"
-    assert PATIENCE_S - 2 <= held[0].patience_left_s < PATIENCE_S
+    assert held[0].patience_left_s == PATIENCE_S
 
 
 def test_a_head_that_was_restarted_has_lost_the_job_and_the_attempt_says_so(tmp_path: Path) -> None:
@@ -203,9 +206,32 @@ def test_output_that_cannot_be_fetched_changes_nothing(tmp_path: Path, error: Ex
     assert made(tmp_path, client)[0].run({}) == 0
 
 
+def test_a_cluster_that_is_away_at_first_is_waited_for() -> None:
+    answers: list[Any] = [AWAY, AWAY, Fake("RUNNING", known=("a",))]
+    said: list[Event] = []
+    now = iter(range(100_000))
+
+    def make() -> Any:
+        answer = answers.pop(0) if len(answers) > 1 else answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def clock() -> float:
+        return float(next(now))
+
+    client = connected(make, said.append, clock, lambda _seconds: None)
+    assert client.get_job_status("a") == "RUNNING"
+    held = [event for event in said if isinstance(event, Held)]
+    assert [event.error and event.error.code for event in held] == ["cluster_unreachable", None]
+    answers[:] = [AWAY]
+    with pytest.raises(ClusterAway, match="no route to host"):
+        connected(make, said.append, clock, lambda _seconds: None)
+
+
 def test_the_patience_with_a_cluster_ends(tmp_path: Path) -> None:
     job, said = made(tmp_path, Fake(AWAY))
-    with pytest.raises(ConnectionError):
+    with pytest.raises(ClusterAway, match="no route to host"):
         job.run({})
     left = [event.patience_left_s for event in said if isinstance(event, Held)]
     assert min(left) > 0 and len(left) <= PATIENCE_S / SAID_EVERY_S
@@ -258,11 +284,20 @@ def test_other_errors_and_answers_pass(tmp_path: Path) -> None:
         limited.get_job_status("b")
 
 
+def last_word(run_dir: Path) -> Any:
+    """What the process that submits has journalled last."""
+    (journal,) = run_dir.glob("actors/*/journal.jsonl")
+    last = parse_event(journal.read_bytes().splitlines()[-1])
+    assert isinstance(last, RunFinished)
+    return last
+
+
 SILENT = """
 import sys
 from pathlib import Path
-from training.verl_backend import cluster
+from training.verl_backend import cluster, hold
 from training.verl_backend.folder import JobFolder
+hold.PATIENCE_S = 2.0
 cluster.LimitedClient.__init__.__defaults__ = (1.0, 1.0)
 sys.exit(cluster.submit(JobFolder(Path(sys.argv[2])), sys.argv[1], lambda stop: None))
 """
@@ -273,14 +308,17 @@ def test_a_head_that_accepts_and_never_answers_ends_the_attempt(tmp_path: Path) 
     """Ray's own client, and a socket behind which nothing reads."""
     if not PYTHON.exists():
         pytest.skip("There is no .venv-verl: run make setup-verl.")
+    (tmp_path / "verl").mkdir()
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"http://127.0.0.1:{silent.getsockname()[1]}"
         command = [str(PYTHON), "-c", SILENT, address, str(tmp_path / "verl")]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert done.returncode == 1
-    why = f"The Ray cluster at {address} does not answer: no answer within 1 s"
-    (journal,) = tmp_path.glob("actors/*/journal.jsonl")
-    assert why in done.stderr and why in journal.read_text()
+    last = last_word(tmp_path)
+    assert (last.status, last.error.code) == ("paused", "cluster_unreachable")
+    assert last.error.message == "The Ray cluster does not answer: no answer within 1 s"
+    assert last.error.message in done.stderr
+    assert (tmp_path / "verl" / STOP_NAME).exists(), "its job may be at work"
 
 
 # --- A real cluster of two nodes, each with one device ---
@@ -331,9 +369,11 @@ def test_a_real_head_is_restarted(tmp_path: Path, tmp_path_factory: pytest.TempP
     try:
         wait_for_http(f"{address}/api/version", head, tmp_path / "no-log", limit_s=60)
         without = env | {"RAY_AUTH_TOKEN": "another"}
+        (tmp_path / "verl").mkdir()
         asks = [str(PYTHON), "-c", SILENT, address, str(tmp_path / "verl")]
         refused = subprocess.run(asks, cwd=ROOT, env=without, capture_output=True, text=True)
-        assert refused.returncode == 1 and "refuses this worker, see RAY_AUTH_TOKEN" in refused.stderr
+        assert refused.returncode == 1 and f"at {address} refuses this worker's token" in refused.stderr
+        assert last_word(tmp_path).error.code == "cluster_refused"
         asks = [str(PYTHON), "-c", HEAD, address, str(tmp_path / "verl")]
         waits = subprocess.Popen(asks, cwd=ROOT, env=env, stdout=subprocess.PIPE, text=True)
         assert waits.stdout is not None and waits.stdout.readline() == "submitted\n"
@@ -351,40 +391,64 @@ def test_a_real_head_is_restarted(tmp_path: Path, tmp_path_factory: pytest.TempP
                 process.wait(10)
 
 
-@pytest.fixture
-def cluster(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The address of a head and another node on this machine, which ask for a token."""
-    if not PYTHON.exists():
-        pytest.skip("There is no .venv-verl: run make setup-verl.")
-    ray, place = PYTHON.with_name("ray"), f"/tmp/ty-{os.getpid()}"  # noqa: S108 - Ray's sockets allow no long path
-    kept = {name: os.environ[name] for name in ("HOME", "LANG") if name in os.environ}
-    env = kept | TOKEN | {"PATH": f"{PYTHON.parent}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}
-    port, board = free_port(), free_port()
-    node = ["--num-cpus=16", "--num-gpus=1", "--disable-usage-stats", "--block"]
-    head = [f"--port={port}", f"--dashboard-port={board}", "--dashboard-host=127.0.0.1", f"--temp-dir={place}"]
-    commands = [
-        [str(ray), "start", "--head", "--node-ip-address=127.0.0.1", *head, *node],
-        [str(ray), "start", f"--address=127.0.0.1:{port}", *node],
-    ]
-    nodes = []
-    try:
-        for command in commands:
-            started = subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, start_new_session=True)
-            nodes.append(started)
-            time.sleep(8)
-            assert started.poll() is None, "the node has ended"
-        for name, value in TOKEN.items():
-            monkeypatch.setenv(name, value)
-        monkeypatch.setenv("TILTYARD_RAY_ADDRESS", f"http://127.0.0.1:{board}")
-        yield f"http://127.0.0.1:{board}"
-    finally:
-        for started in nodes:
+class Cluster:
+    """A head and another node on this machine, each with one device. Both ask for a token."""
+
+    def __init__(self) -> None:
+        kept = {name: os.environ[name] for name in ("HOME", "LANG") if name in os.environ}
+        self._env = kept | TOKEN | {"PATH": f"{PYTHON.parent}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}
+        self._port, board, place = free_port(), free_port(), f"/tmp/ty-{os.getpid()}"  # noqa: S108 - Ray's sockets allow no long path
+        self.address = f"http://127.0.0.1:{board}"
+        head = [f"--port={self._port}", f"--dashboard-port={board}", "--dashboard-host=127.0.0.1"]
+        head.append(f"--dashboard-agent-listen-port={free_port()}")  # the usual one may be another cluster's
+        self.nodes: list[subprocess.Popen[bytes]] = []
+        try:
+            self._start("--head", "--node-ip-address=127.0.0.1", f"--temp-dir={place}", *head)
+            wait_for_http(f"{self.address}/api/version", self.nodes[0], Path("no-log"), limit_s=120)
+            self.add_node()
+        except BaseException:
+            self.end()
+            raise
+
+    def _start(self, *words: str) -> None:
+        node = ["--num-cpus=16", "--num-gpus=1", "--disable-usage-stats", "--block"]
+        command = [str(PYTHON.with_name("ray")), "start", *words, *node]
+        self.nodes.append(subprocess.Popen(command, env=self._env, stdout=subprocess.DEVNULL, start_new_session=True))
+
+    def add_node(self) -> None:
+        """Start one more, which a job waits for."""
+        self._start(f"--address=127.0.0.1:{self._port}")
+
+    def lose_node(self) -> None:
+        """As if the machine of the newest were switched off."""
+        lost = self.nodes.pop()
+        signal_tree(lost.pid, signal.SIGKILL)
+        lost.wait(10)
+
+    def end(self) -> None:
+        """Stop all."""
+        for started in self.nodes:
             os.killpg(started.pid, signal.SIGTERM)
-        for started in nodes:
+        for started in self.nodes:
             try:
                 started.wait(20)
             except subprocess.TimeoutExpired:
                 os.killpg(started.pid, signal.SIGKILL)
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
+    """The cluster that verl's jobs are submitted to."""
+    if not PYTHON.exists():
+        pytest.skip("There is no .venv-verl: run make setup-verl.")
+    made = Cluster()
+    try:
+        for name, value in TOKEN.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setenv("TILTYARD_RAY_ADDRESS", made.address)
+        yield made
+    finally:
+        made.end()
 
 
 STATUS = """
@@ -403,14 +467,14 @@ def status_of(address: str, run_dir: Path) -> str:
 
 @pytest.mark.verl
 @pytest.mark.timeout(1500)
-def test_two_hosts(cluster: str, trained_folder: Path, tmp_path: Path, no_health: None) -> None:
+def test_two_hosts(cluster: Cluster, trained_folder: Path, tmp_path: Path, no_health: None) -> None:
     """A run trains on both nodes to its end; one whose process is killed leaves no job behind."""
     run_dir, killed = tmp_path / "run", tmp_path / "killed"
     groups = {"run": {"max_steps": 2, "save_every": 1, "device": "cpu"}, "hardware": {"hosts": 2}}
     with scripted_server(behave) as url:
         job = cpu_job(run_dir, trained_folder, url, **groups)
         assert run_by_verl(job) == 0
-    assert status_of(cluster, run_dir) == "SUCCEEDED"
+    assert status_of(cluster.address, run_dir) == "SUCCEEDED"
     last = events(run_dir)[-1]
     assert (last.type, last.status, last.step) == ("run_finished", "succeeded", 2)
     assert [event.step for event in of_type(run_dir, "metrics")] == [1, 2]
@@ -432,13 +496,60 @@ def test_two_hosts(cluster: str, trained_folder: Path, tmp_path: Path, no_health
         ends = time.monotonic() + 600
         while not begun and process.poll() is None and time.monotonic() < ends:
             time.sleep(0.5)
-        assert begun and status_of(cluster, killed / "1") == "RUNNING"
+        assert begun and status_of(cluster.address, killed / "1") == "RUNNING"
         process.kill()
         process.wait()
         ends = time.monotonic() + 30
-        while (status := status_of(cluster, killed / "1")) != "STOPPED" and time.monotonic() < ends:
+        while (status := status_of(cluster.address, killed / "1")) != "STOPPED" and time.monotonic() < ends:
             time.sleep(1)
     assert status == "STOPPED", "who submitted it is gone"
+
+
+@pytest.mark.verl
+@pytest.mark.timeout(1500)
+def test_a_node_is_lost(cluster: Cluster, trained_folder: Path, tmp_path: Path, no_health: None) -> None:
+    """Attempt 1 loses a node in step 2 and ends within 30 s. Attempt 2 waits for its devices, says so, and ends the run
+    once a node is there again."""
+    run_dir, lost, added = tmp_path / "run", list[float](), list[threading.Thread]()
+    folders = {number: run_dir / str(number) for number in (1, 2)}
+
+    async def behaves(socket: ServerConnection, frame: dict[str, Any], turn: int) -> str:
+        if frame["type"] == "reset" and frame["data"]["episode_id"].startswith("a1-s2-") and not lost:
+            lost.append(time.monotonic())
+            cluster.lose_node()
+        return await behave(socket, frame, turn)
+
+    def add_once_it_waits() -> None:
+        ends = time.monotonic() + 300
+        while time.monotonic() < ends and not waited(folders[2]):
+            time.sleep(0.5)
+        cluster.add_node()
+
+    groups = {"run": {"max_steps": 2, "save_every": 1, "device": "cpu"}, "hardware": {"hosts": 2}}
+    with scripted_server(behaves) as url:
+        job = cpu_job(run_dir, trained_folder, url, **groups)
+        assert run_by_verl(job, folders[1], attempt=1) == EXIT_FAILED
+        noticed_s = time.monotonic() - lost[0]
+        added.append(threading.Thread(target=add_once_it_waits))
+        added[0].start()
+        code = run_by_verl(job, folders[2], attempt=2, earlier=[folders[1]], resume_from=[run_dir])
+        added[0].join()
+    print(f"noticed after {noticed_s:.1f} s")
+    assert code == 0 and of_type(folders[1], "run_finished") == []
+    said = [event.message for event in of_type(folders[1], "log") if event.level == "error"]
+    assert len(said) == 1 and said[0].startswith("A process of the job was lost: ")
+    held, *_more, over = of_type(folders[2], "held")
+    assert (held.error.code, held.error.boundary, over.error) == ("cluster_short", "trainer", None)
+    assert "no place for 2 × 1 devices with 3 CPUs each: it has 1 devices" in held.error.message
+    assert "It has lost " in held.error.message
+    assert [(event.source, event.step) for event in of_type(folders[2], "resumed")] == [("1/checkpoint-1", 1)]
+    assert [event.step for event in of_type(folders[2], "metrics")] == [2]
+    assert noticed_s < 30
+
+
+def waited(run_dir: Path) -> bool:
+    """Whether the run has said that it waits."""
+    return any(journal.read_text().count('"held"') for journal in run_dir.glob("actors/*/journal.jsonl"))
 
 
 RUN = """

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 
-from training.errors import PolicyFault, SamplerDied
+from training.errors import PolicyFault, ProcessLost, SamplerDied
 from training.policy.engine import SamplingParams
 from training.verl_backend import engine as module
 from training.verl_backend.engine import ServerEngine
@@ -33,8 +34,12 @@ class Client:
         return SimpleNamespace(token_ids=ids, log_probs=logprobs, stop_reason=reason, extra_fields=extra)
 
 
-def engine(client: Client, limit_s: float = 5) -> ServerEngine:
-    return ServerEngine(client, SamplingParams(0.7, 1.0, 0), {9, 8}, limit_s)
+class Gone(Exception):
+    """As Ray says that a process has died."""
+
+
+def engine(client: Any, limit_s: float = 5) -> ServerEngine:
+    return ServerEngine(client, SamplingParams(0.7, 1.0, 0), {9, 8}, limit_s, (Gone,))
 
 
 def ask(made: ServerEngine, seed: int = 5) -> Any:
@@ -103,3 +108,16 @@ def test_the_time_of_turns_at_once_counts_once(monkeypatch: pytest.MonkeyPatch) 
                 made._end()
         busy.append(made.figures.busy_seconds)
     assert [busy[at] for at in (9, 10, 11, 13, 15, 19, 21, 24)] == [0, 0, 1, 3, 5, 5, 6, 6]
+
+
+@pytest.mark.parametrize(
+    ("error", "raised"), [(Gone("died on\n192.0.2.9"), ProcessLost), (ValueError("no"), ValueError)]
+)
+def test_a_sampler_that_is_gone_ends_the_attempt_and_other_errors_stay(
+    error: Exception, raised: type[Exception]
+) -> None:
+    """Its rollouts are no rollouts that failed: those that ended before it are a biased batch."""
+    with pytest.raises(raised) as caught:
+        ask(engine(SimpleNamespace(generate=AsyncMock(side_effect=error))))
+    if raised is ProcessLost:
+        assert str(caught.value) == "A process of the job was lost: a sampler (died on 192.0.2.9)."

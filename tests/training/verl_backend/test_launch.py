@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
+from transformers import AutoConfig
 
 from tests.training.helpers import events, of_type
 from tests.training.verl_backend.cpu_job import cpu_job
@@ -71,6 +72,20 @@ def test_what_verl_cannot_do_is_refused_before_anything_is_written(starter_folde
         make_folder(job, "cpu")
     for name in ("run", "other"):
         assert not (tmp_path / name / "verl").exists() and events(tmp_path / name) == []
+
+
+def test_vllm_has_room_for_prompt_and_episode_and_no_more(starter_folder: Path, tmp_path: Path) -> None:
+    """By itself it would make room for the whole window of the model, and verl dies of one that is beyond it."""
+    most = AutoConfig.from_pretrained(starter_folder).max_position_embeddings
+
+    def made(name: str, **rollout: int) -> Any:
+        groups = {"rollout": {"engine": "vllm", "max_prompt_tokens": 200, **rollout}}
+        folder = make_folder(cpu_job(tmp_path / name, starter_folder, "http://127.0.0.1:1", **groups), "cuda")
+        return yaml.safe_load((folder.path / "settings.yaml").read_text())["actor_rollout_ref"]["rollout"]
+
+    assert made("fits", max_completion_tokens=most - 200)["max_model_len"] == most
+    with pytest.raises(ConfigError, match=rf"{most + 1} tokens together, and the model's window is {most}"):
+        made("beyond", max_completion_tokens=most - 199)
 
 
 def test_a_job_with_lora_has_the_adapter_that_it_begins_with(starter_folder: Path, tmp_path: Path) -> None:

@@ -122,6 +122,8 @@ def test_what_is_a_cause_and_how_often_it_is_tried() -> None:
         "environment_full": (120, 12),
         "endpoint_away": (120, 12),
         "endpoint_busy": (120, 12),
+        "cluster_unreachable": (120, 12),
+        "cluster_short": (120, 12),
         "device_failed": (120, 3),
         "sampler_died": (120, 3),
         "too_many_failures": (120, 3),
