@@ -37,6 +37,9 @@ setup-vllm: $(VLLM)/.setup ## make .venv-vllm with the vLLM that runs may sample
 setup-verl: $(VERL)/.setup ## make .venv-verl with verl and Ray, which train on several devices (2 GB)
 	@true
 
+setup-verl-vllm: $(VERL)/.setup-vllm ## add vLLM to .venv-verl, so that verl can sample with it on processors (2 GB); on GPUs it is there
+	@true
+
 test: $(VENV)/.setup-test $(JS)/node_modules/.setup chromium ## lint, types, tests of the scripts, and the default tests (no GPU, no network)
 	@$(MAKE) --no-print-directory --jobs=2 lint default-tests
 
@@ -66,7 +69,7 @@ test-gpu: $(VENV)/.setup-test ## three GRPO runs on a CUDA device, then the benc
 test-vllm: $(VENV)/.setup-test setup-vllm ## runs that the real vLLM samples (half an hour on two cores)
 	$(PY) -m pytest -m vllm
 
-test-verl: $(VENV)/.setup-test setup-verl ## verl's optimiser step and a whole run of it on a local Ray (minutes on two cores)
+test-verl: $(VENV)/.setup-test setup-verl-vllm ## verl's optimiser step and a whole run of it on a local Ray (minutes on two cores)
 	$(PY) -m pytest -m verl
 
 mutants: $(VENV)/.setup-mutants ## put small faults into the code; its tests must notice (up to an hour; ARGS="lease --sample 0" for all of one module)
@@ -116,6 +119,10 @@ lock: $(VENV)/.setup-test ## pin the newest versions that requirements/*.in allo
 	$(COMPILE) --upgrade --generate-hashes -o $(VENV)/verl.out requirements/verl.in
 	sed -n -e 's/+cpu//' -e 's/^\([a-z0-9][^ ]*==[^ ]*\).*/\1/p' $(VENV)/verl.out > requirements/verl.lock
 	$(PY) -m webapp.ops.hashes $(VENV)/verl.out requirements/verl
+	$(COMPILE) --upgrade --generate-hashes -o $(VENV)/verl-vllm.out requirements/verl-vllm.in
+	sed -n -e 's/+cpu//' -e '/^torch\(vision\|audio\|codec\)==/d' -e 's/^\([a-z0-9][^ ]*==[^ ]*\).*/\1/p' $(VENV)/verl-vllm.out \
+		| grep -vxF -f requirements/verl.lock > requirements/verl-vllm.lock
+	$(PY) -m webapp.ops.hashes $(VENV)/verl-vllm.out requirements/verl-vllm
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Tiltyard needs Python 3.11 or newer: make PYTHON=python3.11 …")'
@@ -140,6 +147,11 @@ $(VLLM)/.setup: requirements/vllm.lock requirements/vllm.hashes
 $(VERL)/.setup: requirements/verl.lock requirements/verl.hashes
 	@echo "Installing verl (several minutes) …" && $(PYTHON) -m venv $(VERL)
 	@$(VERL_PIP) "$(TORCH)" && $(VERL_PIP) --require-hashes --no-deps -r requirements/verl.hashes
+	@! command -v nvidia-smi > /dev/null || $(VERL_PIP) -c requirements/verl.lock "$(VLLM_CUDA)"
+	@touch $@
+
+$(VERL)/.setup-vllm: requirements/verl-vllm.lock requirements/verl-vllm.hashes $(VERL)/.setup
+	@command -v nvidia-smi > /dev/null || $(VERL_PIP) --require-hashes --no-deps -r requirements/verl-vllm.hashes
 	@touch $@
 
 $(VENV)/.setup-test: requirements/test.lock $(VENV)/.setup
@@ -154,4 +166,4 @@ $(JS)/node_modules/.setup: $(JS)/package-lock.json $(VENV)/.setup-test
 	@cd $(JS) && $(NPM:--silent=--loglevel=error) ci --no-audit --no-fund  # --silent would hide why it failed
 	@touch $@
 
-.PHONY: help audit demo up setup test chromium quick pure-tests test-js default-tests test-slow test-docker test-gpu test-vllm setup-vllm test-verl setup-verl mutants compose-init web-host training-host lint fmt bench messages lock release
+.PHONY: help audit demo up setup test chromium quick pure-tests test-js default-tests test-slow test-docker test-gpu test-vllm setup-vllm test-verl setup-verl setup-verl-vllm mutants compose-init web-host training-host lint fmt bench messages lock release

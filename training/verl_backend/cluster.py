@@ -41,8 +41,17 @@ AGAIN = "try again later"
 """In Ray's error while its head has no node yet that takes jobs."""
 FORGOTTEN = "The Ray cluster does not know this job any more: its head was restarted, or a person has deleted the job."
 REFUSED = _("The Ray cluster at {address} refuses this worker's token: {why}")
-OPEN = frozenset({"VERL_PLATFORM", "VERL_USE_EXTERNAL_MODULES", "VERL_USE_EXTERNAL_PLUGINS", "OMP_NUM_THREADS"})
-"""The variables that verl has to know before our code runs: they go with the job, for all to see."""
+OPEN = frozenset(
+    {
+        "VERL_PLATFORM",
+        "VERL_USE_EXTERNAL_MODULES",
+        "VERL_USE_EXTERNAL_PLUGINS",
+        "OMP_NUM_THREADS",
+        "VLLM_CPU_KVCACHE_SPACE",
+        "VLLM_CPU_OMP_THREADS_BIND",
+    }
+)
+"""The variables that verl and vLLM have to know before our code runs: they go with the job, for all to see."""
 KEPT_HERE = frozenset({*PLACES, *DEVICES, *CERTIFICATES, *RAY, *OPEN, "PYTHONPATH", PARENT_VARIABLE, "RAY_TMPDIR"})
 """Of this machine alone."""
 

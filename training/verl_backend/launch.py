@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import yaml
 from transformers import AutoConfig
@@ -15,6 +16,7 @@ from training.algorithms.sampler import require_window
 from training.config import JobConfig
 from training.exports.verl import HEAD
 from training.exports.verl_options import tree_of
+from training.policy.vllm_engine import kv_gib
 from training.rewards.defaults import said, with_rewards
 from training.rollout.templates import require_calls
 from training.rollout.tokens import ChatTemplate
@@ -40,7 +42,7 @@ def make_folder(job: Job, device: DeviceKind, *, on_cluster: bool = False) -> Jo
     rows = task_rows(config)
     model = fetch_base(job, rows).resolve()
     if config.rollout.engine == "vllm":
-        require_window(config, AutoConfig.from_pretrained(model, trust_remote_code=False, local_files_only=True))
+        require_window(config, _config_of(model))
     tokenizer, note = load_tokenizer(model)
     if note:
         job.log(note, "warning")
@@ -73,6 +75,16 @@ def make_folder(job: Job, device: DeviceKind, *, on_cluster: bool = False) -> Jo
     loop = {"name": LOOP, "_target_": "training.verl_backend.loop.PlayerLoop", "folder": str(folder.path)}
     (folder.path / LOOPS_NAME).write_text(yaml.safe_dump([loop]), encoding="utf-8")
     return folder
+
+
+def room_for_turns(config: JobConfig, model: Path | None) -> int:
+    """GiB of keys and values for the turns of a vLLM on a processor, by the folder of the model."""
+    assert model is not None  # noqa: S101 - the job folder was made
+    return kv_gib(_config_of(model), (config.vllm.max_model_len or config.longest_text) * config.rollouts_per_step)
+
+
+def _config_of(model: Path) -> Any:
+    return AutoConfig.from_pretrained(model, trust_remote_code=False, local_files_only=True)
 
 
 def _with_whole_paths(config: JobConfig) -> JobConfig:

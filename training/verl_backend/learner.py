@@ -27,12 +27,13 @@ from training.children import PARENT_VARIABLE, RAY_ADDRESS, ROOT, VERL_PYTHON, p
 from training.config import JobConfig
 from training.errors import ConfigError, DiedWithoutWord, StopRequested
 from training.journal import CheckpointSaved, Event, Metrics, PhaseChanged, RunFinished, RunStarted
+from training.policy.vllm_server import cpu_variables, installed_version
 from training.rollout.holding import wait_for_environment
 from training.rollout.protocols import check_environment
 from training.verl_backend.checkpoints import save_model
 from training.verl_backend.figures import made_of
 from training.verl_backend.folder import FOLDER_NAME, JobFolder
-from training.verl_backend.launch import make_folder
+from training.verl_backend.launch import make_folder, room_for_turns
 from training.verl_backend.merger import Merger
 from training.verl_backend.settings import DeviceKind
 from training.words import _
@@ -43,7 +44,11 @@ NAME_A_CLUSTER = _("Set TILTYARD_RAY_ADDRESS where the worker is started, or set
 MERGE_S, END_S = 0.5, 30.0
 RAY_NOTE, RAY_PREFIX = "ray.json", "tiltyard-ray-"
 """The note in the job folder says what of a local Ray lies elsewhere on this machine."""
-ON_CPU = {"VERL_PLATFORM": "cpu", "VERL_USE_EXTERNAL_MODULES": "training.verl_backend.on_cpu"}
+NO_VLLM = _("There is no vLLM in the virtualenv of verl, which rollout.engine asks for.")
+ADD_VLLM = _("Run make setup-verl-vllm where the worker runs, or set rollout.engine to in_process on processors.")
+MODULES = "VERL_USE_EXTERNAL_MODULES"
+ON_CPU = {"VERL_PLATFORM": "cpu", MODULES: "training.verl_backend.on_cpu"}
+WITH_VLLM = "training.verl_backend.with_vllm"
 ALWAYS = {"VERL_USE_EXTERNAL_PLUGINS": "none", "RAY_USAGE_STATS_ENABLED": "0"}
 
 
@@ -54,6 +59,7 @@ def run_verl(job: Job) -> None:
     require_hosts(job.config)
     if device == "cuda" and not cluster():
         require_gpus(job.config.hardware.devices)
+    require_vllm(job.config, python)
     if (place := job.config.environment).url:
         wait_for_environment(lambda: check_environment(place), place, job.journal.write, job.stop)
     job.check_stop()
@@ -64,7 +70,7 @@ def run_verl(job: Job) -> None:
     _remove_rays(*job.earlier)
     merger = Merger(job.journal, job.config.rollouts_per_step, partial(_follow, job), job.config.updates_per_step)
     try:
-        with _started(python, folder, _variables(device, job)) as process:
+        with _started(python, folder, _variables(device, job, folder)) as process:
             code = _watch(process, job, folder, merger)
     finally:
         merger.merge(over=True)
@@ -91,6 +97,12 @@ def require_hosts(config: JobConfig) -> None:
         raise ConfigError(NO_CLUSTER, option="hardware.hosts", hint=NAME_A_CLUSTER)
 
 
+def require_vllm(config: JobConfig, python: Path) -> None:
+    """Raise ``ConfigError`` where a job samples with vLLM and verl's Python has none; a cluster has its own."""
+    if config.rollout.engine == "vllm" and not cluster() and installed_version(python) is None:
+        raise ConfigError(NO_VLLM, option="rollout.engine", hint=ADD_VLLM)
+
+
 def require_gpus(wanted: int) -> None:
     """Raise ``ConfigError`` where this process sees fewer GPUs: Ray would wait for them without end."""
     import torch
@@ -112,11 +124,15 @@ def device_kind(wanted: str) -> DeviceKind:
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def _variables(device: DeviceKind, job: Job) -> dict[str, str]:
-    found = dict(os.environ) | ALWAYS | {"PYTHONPATH": str(ROOT)}
+def _variables(device: DeviceKind, job: Job, folder: JobFolder) -> dict[str, str]:
+    found, vllm = dict(os.environ) | ALWAYS | {"PYTHONPATH": str(ROOT)}, job.config.rollout.engine == "vllm"
     if device == "cpu":
         threads = max(1, (os.cpu_count() or 1) // job.config.hardware.devices)
         found = {"OMP_NUM_THREADS": str(threads)} | found | ON_CPU
+    if vllm and device == "cpu":
+        found |= cpu_variables(room_for_turns(job.config, folder.plan.base))
+    if vllm:
+        found[MODULES] = ",".join([WITH_VLLM, *filter(None, [found.get(MODULES)])])
     return found
 
 

@@ -15,6 +15,7 @@ from training.config import JobConfig
 from training.config.verl import tokens_of_micro_batch
 from training.errors import ConfigError
 from training.exports.verl_options import ACTOR, ROLLOUT, Value, translated
+from training.policy.vllm_server import CPU_BLOCK_TOKENS, UNTIED, cpu_batch
 from training.verl_backend.counting import warmup_steps
 from training.verl_backend.folder import ADAPTER_NAME, LOOPS_NAME, SAVED_NAME, TOKENIZER_NAME
 from training.words import Sentence, _, sentence
@@ -24,8 +25,8 @@ CPUS_OF_JOB, CPUS_OF_DEVICE = 10, 4
 """What verl's processes ask of Ray: those of a job, and those of each device."""
 DeviceKind = Literal["cpu", "cuda"]
 Settings = dict[str, Value]
-ENGINES: dict[DeviceKind, str] = {"cpu": "in_process", "cuda": "vllm"}
-"""``rollout.engine`` on each kind of device."""
+ENGINES: dict[DeviceKind, tuple[str, ...]] = {"cpu": ("in_process", "vllm"), "cuda": ("vllm",)}
+"""``rollout.engine`` on each kind of device, the usual one first."""
 RESUMED = ["model", "optimizer", "extra"]
 """What a checkpoint of verl has to have to be continued from; the model by itself is for others to read."""
 METHOD, REFERENCE = "actor_rollout_ref", "actor_rollout_ref.ref"
@@ -111,10 +112,10 @@ def misfits(config: JobConfig, device: DeviceKind) -> Iterator[Misfit]:
     if config.gradient.scale_rewards not in ("group", "none"):
         text = _("groups are scored where they are played, so no process has all rewards of the step: set {usual}")
         yield Misfit("grpo.scale_rewards", sentence(text, usual="group"))
-    if config.rollout.engine != ENGINES[device]:
-        on_cpu = _("without a GPU the turns are sampled by transformers: set {usual}")
+    if config.rollout.engine not in (engines := ENGINES[device]):
+        on_cpu = _("without a GPU the turns are sampled by transformers, or by a vLLM of verl's: set {usual}")
         text = on_cpu if device == "cpu" else _("on GPUs a vLLM samples the turns: set {usual}")
-        yield Misfit("rollout.engine", sentence(text, usual=ENGINES[device]))
+        yield Misfit("rollout.engine", sentence(text, usual=engines[0]))
     if config.grpo.entropy_coef and config.optim.micro_batch_size:
         text = _(
             "verl takes the mean entropy of an update, our trainer that of each micro batch: set {usual}, or set "
@@ -181,7 +182,7 @@ def settings_of(config: JobConfig, device: DeviceKind, folder: Path, model: Path
     )
     if resume:
         found |= {"trainer.resume_mode": "resume_path", "trainer.resume_from_path": resume}
-    return found | (_of_cpu() if device == "cpu" else {})
+    return found | (_of_cpu(config) if device == "cpu" else {})
 
 
 def _of_play(config: JobConfig, folder: Path) -> Settings:
@@ -259,17 +260,35 @@ def _of_adapter(config: JobConfig, device: DeviceKind, folder: Path) -> Settings
     }
 
 
-def _of_cpu() -> Settings:
-    """Exact arithmetic on processors, and the sampler of ``on_cpu``."""
+def _of_cpu(config: JobConfig) -> Settings:
+    """Exact arithmetic on processors, and the sampler of ``on_cpu`` or vLLM's build for processors."""
     exact = {"dtype": "float32", "use_torch_compile": False}
     exact |= {f"mixed_precision.{name}_dtype": "fp32" for name in ("param", "reduce", "buffer")}
+    sampler: Settings = {f"{ROLLOUT}.name": "hf"} if config.rollout.engine == "in_process" else _of_vllm_on_cpu(config)
     return {f"{part}.fsdp_config.{name}": value for part in (ACTOR, REFERENCE) for name, value in exact.items()} | {
         "trainer.device": "cpu",
         f"{METHOD}.model.override_config.attn_implementation": "eager",
-        f"{ROLLOUT}.name": "hf",
         f"{ROLLOUT}.dtype": "float32",
         f"{ROLLOUT}.free_cache_engine": False,
         f"{ACTOR}.use_torch_compile": False,
+        **sampler,
+    }
+
+
+def _of_vllm_on_cpu(config: JobConfig) -> Settings:
+    """As our own vLLM on a processor: eager, prompts taken whole, and with all weights an output layer of its own."""
+    window = config.vllm.max_model_len or config.longest_text
+    rows, batched = cpu_batch(window, config.rollouts_per_step)
+    kwargs = f"{ROLLOUT}.engine_kwargs.vllm"
+    untied: Settings = {} if config.model.lora_rank else {f"{kwargs}.hf_overrides": UNTIED}
+    return untied | {
+        f"{ROLLOUT}.name": "vllm",
+        f"{ROLLOUT}.enforce_eager": True,
+        f"{ROLLOUT}.enable_sleep_mode": False,
+        f"{ROLLOUT}.enable_chunked_prefill": False,
+        f"{ROLLOUT}.max_num_seqs": rows,
+        f"{ROLLOUT}.max_num_batched_tokens": batched,
+        f"{kwargs}.block_size": CPU_BLOCK_TOKENS,
     }
 
 

@@ -31,7 +31,7 @@ from training.algorithms.saving import remove_outdated
 from training.algorithms.stages import Segment
 from training.config.verl import needs_entropy
 from training.data.reader import load_rows
-from training.errors import Boundary, ErrorInfo, PolicyFault, ProcessLost, StopRequested, TiltyardError
+from training.errors import Boundary, ErrorInfo, PolicyFault, ProcessLost, SamplerDied, StopRequested, TiltyardError
 from training.journal import CheckpointSaved, Event, Journal, LogLine, Metrics, PhaseChanged, RunFinished
 from training.machine import disk_fault, require_room
 from training.memory.running import device_fault
@@ -415,9 +415,10 @@ def _crashed(exc: Exception, job: Job) -> RunFinished:
 
 
 def fault_of(exc: Exception, run_dir: Path) -> TiltyardError | None:
-    """The name of an error of a disk, of memory or of a GPU, in whichever process of the job; ``None`` for others."""
+    """The name of an error of a disk, of memory, of a GPU or of a sampler, in whichever process of the job; ``None``
+    for others."""
     cause = cause_of(exc)
-    return disk_fault(cause, run_dir) or device_fault(cause)
+    return cause if isinstance(cause, SamplerDied) else disk_fault(cause, run_dir) or device_fault(cause)
 
 
 def _where(exc: Exception) -> str:

@@ -30,6 +30,8 @@ from training.verl_backend import learner as module
 from training.verl_backend.adapter import begin_adapter
 from training.verl_backend.checkpoints import take_saved
 from training.verl_backend.folder import FOLDER_NAME
+from training.verl_backend.launch import make_folder
+from training.verl_backend.settings import DeviceKind
 
 TRAINER = """#!{python}
 import json, os, sys, time
@@ -283,3 +285,37 @@ def test_a_python_with_verl_is_named_or_the_repositorys_own(tmp_path: Path, monk
     assert "make setup-verl" in found.value.hint
     (tmp_path / "none").touch()
     assert module.verl_python() == tmp_path / "none"
+
+
+def test_vllm_must_be_in_the_virtualenv_of_verl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not on a cluster, whose nodes have their own, and not where transformers sample."""
+    monkeypatch.delenv("TILTYARD_RAY_ADDRESS", raising=False)
+    samples = JobConfig.model_validate({"data": {"train": "x"}, "rollout": {"engine": "vllm"}})
+    other = JobConfig.model_validate({"data": {"train": "x"}, "rollout": {"engine": "in_process"}})
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\n")
+    python.chmod(0o755)
+    with pytest.raises(ConfigError, match=r"rollout\.engine: There is no vLLM") as found:
+        module.require_vllm(samples, python)
+    assert "make setup-verl-vllm" in found.value.hint
+    module.require_vllm(other, python)
+    python.write_text("#!/bin/sh\necho 0.31.0\n")
+    module.require_vllm(samples, python)
+    python.write_text("#!/bin/sh\n")
+    monkeypatch.setenv("TILTYARD_RAY_ADDRESS", "http://192.0.2.7:8265")
+    module.require_vllm(samples, python)
+
+
+def test_the_variables_of_a_sampler(tmp_path: Path, starter_folder: Path) -> None:
+    """What verl loads in each process, and the room for turns of a vLLM on processors."""
+    names = ("VERL_USE_EXTERNAL_MODULES", "VERL_PLATFORM", "VLLM_CPU_KVCACHE_SPACE", "VLLM_CPU_OMP_THREADS_BIND")
+
+    def of(engine: str, device: DeviceKind) -> tuple[str | None, ...]:
+        job = cpu_job(tmp_path / f"{engine}-{device}", starter_folder, "http://x", rollout={"engine": engine})
+        folder = make_folder(job, device)
+        return tuple(module._variables(device, job, folder).get(name) for name in names)
+
+    with_vllm, on_cpu = "training.verl_backend.with_vllm", "training.verl_backend.on_cpu"
+    assert of("in_process", "cpu") == (on_cpu, "cpu", None, None)
+    assert of("vllm", "cpu") == (f"{with_vllm},{on_cpu}", "cpu", "1", "nobind")
+    assert of("vllm", "cuda") == (with_vllm, None, None, None)

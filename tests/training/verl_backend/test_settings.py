@@ -77,11 +77,28 @@ def test_all_that_does_not_fit_is_named_at_once() -> None:
 def test_the_sampler_follows_from_the_device() -> None:
     on_cpu = {"rollout": {"engine": "in_process"}}
     require_fit(job(**on_cpu), "cpu")
-    assert refused("cpu") == (
-        "rollout.engine",
-        "without a GPU the turns are sampled by transformers: set in_process",
-    )
+    require_fit(job(), "cpu")
     assert refused("cuda", **on_cpu) == ("rollout.engine", "on GPUs a vLLM samples the turns: set vllm")
+
+
+def test_a_vllm_on_processors_is_eager_and_takes_prompts_whole() -> None:
+    """With all weights its output layer is its own: one that is the embedding is not renewed there."""
+    sizes = {"prompts_per_step": 2, "num_generations": 3, "max_prompt_tokens": 100, "max_completion_tokens": 50}
+    sizes["max_turn_tokens"] = 20
+    rollout = "actor_rollout_ref.rollout"
+
+    def found(**groups: Any) -> dict[str, Any]:
+        config = job(rollout={"engine": "vllm", **sizes}, **groups)
+        settings = settings_of(config, "cpu", Path("/run/verl"), Path("/models/base"))
+        return {name.removeprefix(f"{rollout}."): value for name, value in settings.items() if rollout in name}
+
+    whole, adapted = found(), found(model={"lora_rank": 4})
+    wanted = {"name": "vllm", "dtype": "float32", "enforce_eager": True, "enable_sleep_mode": False}
+    wanted |= {"enable_chunked_prefill": False, "max_num_seqs": 6, "max_num_batched_tokens": 900}
+    wanted |= {"max_model_len": 150, "free_cache_engine": False, "engine_kwargs.vllm.block_size": 32}
+    assert {name: whole[name] for name in wanted} == wanted == {name: adapted[name] for name in wanted}
+    assert whole["engine_kwargs.vllm.hf_overrides"] == '{"tie_word_embeddings": false}'
+    assert "engine_kwargs.vllm.hf_overrides" not in adapted and adapted["load_format"] == "safetensors"
 
 
 @pytest.mark.parametrize(

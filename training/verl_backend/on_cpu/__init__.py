@@ -1,4 +1,5 @@
-"""verl on a CPU, for small models and for tests: a platform, a sampler by transformers, and two patches.
+"""verl on a CPU, for small models and for tests: a platform, a sampler by transformers, vLLM's build for processors,
+and two changes.
 
 Named in ``VERL_USE_EXTERNAL_MODULES``, so verl loads it in every process, while its own package is half made: what
 needs more of verl is done once that part is loaded.
@@ -6,17 +7,14 @@ needs more of verl is done once that part is loaded.
 
 from __future__ import annotations
 
-import importlib.abc
-import importlib.machinery
-import importlib.util
-import sys
-from collections.abc import Callable, Sequence
-from types import ModuleType
+import importlib.metadata
 from typing import Any
 
 import torch.distributed
 
 from training.verl_backend.on_cpu import platform as _platform  # noqa: F401 - registers itself
+from training.verl_backend.on_cpu import vllm
+from training.verl_backend.patches import change_after
 
 NAME = "hf"
 
@@ -45,34 +43,17 @@ def _replica(replica: Any) -> None:
     replica.RolloutReplicaRegistry.register(NAME, load)
 
 
-AFTER: dict[str, Callable[[Any], None]] = {
-    "verl.workers.engine": _engine,
-    "verl.workers.engine.fsdp.transformer_impl": _offload,
-    "verl.workers.rollout.base": _adapter,
-    "verl.workers.rollout.replica": _replica,
-}
-
-
-class _Finder(importlib.abc.MetaPathFinder):
-    """Runs a function once a module has been loaded."""
-
-    def find_spec(self, name: str, path: Sequence[str] | None, target: Any = None) -> Any:
-        if name not in AFTER:
-            return None
-        spec = importlib.machinery.PathFinder.find_spec(name, path)
-        if spec is None or spec.loader is None:
-            return None
-        load, then = spec.loader.exec_module, AFTER[name]
-
-        def exec_module(module: ModuleType) -> None:
-            load(module)
-            then(module)
-
-        spec.loader.exec_module = exec_module  # type: ignore[method-assign]
-        return spec
-
-
-sys.meta_path.insert(0, _Finder())
+importlib.metadata.version = vllm.version
+change_after(
+    {
+        "verl.workers.engine": _engine,
+        "verl.workers.engine.fsdp.transformer_impl": _offload,
+        "verl.workers.rollout.base": _adapter,
+        "verl.workers.rollout.replica": _replica,
+        "verl.workers.rollout.vllm_rollout.bucketed_weight_transfer": vllm.copy_weights,
+        "verl.workers.rollout.vllm_rollout.utils": vllm.reload_weights,
+    }
+)
 
 # verl asks for `cpu:gloo` and for its device's backend, which is the same here; torch takes a device once.
 _init = torch.distributed.init_process_group
