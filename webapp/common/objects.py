@@ -161,11 +161,17 @@ def _problem_of(identity: str, claim: bool) -> Problem:
 
 
 def takes_files() -> bool:
-    """Whether the store takes a file of one part and gives it back: it answers, lets us, and has some room."""
+    """Whether the store takes a file of one part, gives it back and deletes it, as publishing does: it answers, lets
+    us, and has some room. Leaves nothing there, unless the store does not delete."""
+    store = _ours(quick=True)
     try:
         with _named_errors("trying whether it takes files"):
-            obstore.put(_ours(quick=True), TRIAL, TRIAL_BYTES)
-            return bytes(obstore.get(_ours(quick=True), TRIAL).bytes()) == TRIAL_BYTES
+            try:
+                obstore.put(store, TRIAL, TRIAL_BYTES)
+                return bytes(obstore.get(store, TRIAL).bytes()) == TRIAL_BYTES
+            finally:  # a file that was refused late may be there too
+                with suppress(FileNotFoundError):
+                    obstore.delete(store, TRIAL)
     except (FileNotFoundError, FilesAway, FilesFull, FilesRefused):
         return False
 

@@ -321,9 +321,50 @@ def test_what_is_used_again_is_as_young_as_what_is_new(host: Callable[[str], Pat
     assert mark.stat().st_mtime > 1_000_000_000
 
 
-def test_a_store_that_works_takes_files(store: str, host: Callable[[str], Path]) -> None:
+@pytest.mark.usefixtures("store")
+def test_a_store_that_works_takes_files(host: Callable[[str], Path]) -> None:
     host("one")
     assert objects.takes_files() and objects.takes_files()
+    assert objects._rows("") == [], "the file that was tried is deleted"
+
+
+@pytest.mark.usefixtures("store")
+@pytest.mark.parametrize("fault", ["late", "gone", "other", "refused", "died", "kept"])
+def test_a_store_that_fails_within_the_trial_keeps_no_file(
+    fault: str, host: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It refuses a file that it took; what it gives back is gone, another, refused, or never comes; or it does not
+    delete."""
+    host("one")
+    put = objects.obstore.put
+    errors = {"gone": FileNotFoundError(), "refused": objects.PermissionDeniedError("no"), "died": KeyboardInterrupt()}
+
+    def read_back(_store: Any, _name: str) -> Any:
+        if fault in errors:
+            raise errors[fault]
+        return SimpleNamespace(bytes=lambda: b"other")
+
+    def refuse(_store: Any, _name: str) -> None:
+        raise objects.PermissionDeniedError("no")
+
+    def put_and_refuse(store: Any, name: str, data: bytes) -> None:
+        put(store, name, data)
+        raise objects.PermissionDeniedError("no")
+
+    with monkeypatch.context() as patch:
+        if fault == "kept":
+            patch.setattr(objects.obstore, "delete", refuse)
+        elif fault == "late":
+            patch.setattr(objects.obstore, "put", put_and_refuse)
+        else:
+            patch.setattr(objects.obstore, "get", read_back)
+        if fault == "died":
+            with pytest.raises(KeyboardInterrupt):
+                objects.takes_files()
+        else:
+            assert not objects.takes_files()
+    assert [row["path"] for row in objects._rows("")] == ([objects.TRIAL] if fault == "kept" else [])
+    assert objects.takes_files() and objects._rows("") == []
 
 
 # --- Failures ---------------------------------------------------------------------------------------------------------
