@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from tiltyard_client import base, show
-from tiltyard_client.api import ENDED, Json, Refused
+from tiltyard_client.api import ENDED, Json, Refused, Tiltyard
 from tiltyard_client.base import (
     NOT_SUCCEEDED,
     REFUSED,
@@ -146,25 +146,48 @@ def run_resume(run: RunName, project: Project = "", as_json: AsJson = False) -> 
 
 @app.command("queue")
 def run_queue(
-    run: RunName,
+    runs: RunNames,
     priority: WithPriority = None,
     hold: Annotated[
-        bool | None, typer.Option("--hold/--release", help="No worker takes it while it is on hold.")
+        bool | None, typer.Option("--hold/--release", help="No worker takes them while they are on hold.")
     ] = None,
-    first: Annotated[bool, typer.Option("--next", help="Before all others of its class.")] = False,
+    first: Annotated[
+        bool, typer.Option("--next", help="Before all others of their class, in the order in which you name them.")
+    ] = False,
     project: Project = "",
     as_json: AsJson = False,
 ) -> None:
-    """Change a waiting run's place in the queue (owners); without an option, show it."""
-    changes = {"priority": priority and priority.value, "on_hold": hold, "first": first or None}
+    """Change the places of waiting runs in the queue (owners); without an option, show them. Exit code 1 where one of
+    them does not wait; the others are changed."""
+    asked = {"priority": priority and priority.value, "on_hold": hold, "first": first or None}
+    changes = {name: value for name, value in asked.items() if value is not None}
     with site_of(project) as site:
-        found = site.run(run)
-        if any(value is not None for value in changes.values()):
-            site.queue(found["id"], **{name: value for name, value in changes.items() if value is not None})
-            found = site.run(found["id"])
-    print_json(found) if as_json else print(
-        f"{found['name']}: {(found['queue'] or {}).get('short') or show.state(found['state'])}"
-    )
+        ids = dict.fromkeys(site.run(run)["id"] for run in runs)  # all are known before the first one changes
+        # The last one first: each that is put before its class goes before those that were put there earlier.
+        came = {run_id: _queue_change(site, run_id, changes) for run_id in reversed(ids)} if changes else {}
+        found = [site.run(run_id) | came.get(run_id, {}) for run_id in ids]
+    refused = [row for row in found if not row.get("ok", True)]
+    if as_json:
+        print_json(found)
+    else:
+        for row in found:
+            if row not in refused:
+                print(f"{row['name']}: {(row['queue'] or {}).get('short') or show.state(row['state'])}")
+        for row in refused:
+            base.errors.print(f"{row['name']}: {row['message']}", style="red", markup=False)
+    if refused:
+        raise typer.Exit(REFUSED)
+
+
+def _queue_change(site: Tiltyard, run_id: str, changes: Json) -> Json:
+    """Change one run's place: what came of it, as ``Tiltyard.batch`` has it in ``items``."""
+    try:
+        site.queue(run_id, **changes)
+    except Refused as exc:
+        if exc.code != "conflict":  # it would be the same for all of them
+            raise
+        return {"ok": False, "code": exc.code, "message": exc.message}
+    return {"ok": True, "code": None, "message": None}
 
 
 class Format(StrEnum):

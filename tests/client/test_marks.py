@@ -17,6 +17,7 @@ from webapp.evaluation.votes.models import VoteRound
 from webapp.people.notifications.events import notify
 from webapp.people.notifications.models import Kind, Notification
 from webapp.people.teams.models import Project, User
+from webapp.people.teams.tokens import token_create
 from webapp.runs.advisories.models import Advisory
 from webapp.runs.models import Run, RunStar
 from webapp.runs.registry.models import ModelKind, RegisteredModel
@@ -64,12 +65,39 @@ def test_owners_change_the_place_of_a_waiting_run(tool: Tool, make_run: Any, sit
     assert tool("run", "queue", "night-1", "--hold", "--priority", "high").stdout == "night-1: on hold\n"
     run.refresh_from_db()
     assert run.priority == "high" and run.on_hold_at is not None and run.first_at is None
-    assert answered(tool("run", "queue", "night-1", "--release", "--next", "--json"))["on_hold_at"] is None
+    (found,) = answered(tool("run", "queue", "night-1", "--release", "--next", "--json"))
+    assert (found["on_hold_at"], found["ok"], found["code"], found["message"]) == (None, True, None, None)
     run.refresh_from_db()
     assert run.first_at is not None and run.priority == "high"
     Run.objects.update(state="running")
     refused(tool("run", "queue", "night-1", "--next"), "does not wait in the queue")
     assert tool("run", "queue", "night-1").stdout == "night-1: running\n"
+
+
+def test_owners_change_the_places_of_several_runs(tool: Tool, make_run: Any, site: str, alice: User) -> None:
+    """Each has its outcome, as the API answers an act on several runs; one that does not wait stops no other."""
+    for name, state in (("a", "queued"), ("busy", "running"), ("b", "queued"), ("c", "queued")):
+        make_run(name=name, state=state)
+    refused(tool("run", "queue", "a", "b", "--hold"), "this needs owner")
+    tool = logged_in(site, alice, "owner")
+    refused(tool("run", "queue", "a", "nothing", "--hold"), "There is no run 'nothing' in joust.")
+    assert not Run.objects.exclude(on_hold_at=None).exists()
+    held = tool("run", "queue", "a", "busy", "b", "a", "--hold", "--priority", "low")
+    assert (held.exit_code, held.stdout) == (1, "a: on hold\nb: on hold\n")
+    assert held.stderr == "busy: Nothing was changed: the run does not wait in the queue.\n"
+    assert {run.name for run in Run.objects.filter(priority="low").exclude(on_hold_at=None)} == {"a", "b"}
+    found = answered(tool("run", "queue", "busy", "a", "--release", "--json"), 1)
+    assert [(row["name"], row["ok"], row["code"]) for row in found] == [("busy", False, "conflict"), ("a", True, None)]
+    by_batch = {"act": "release", "runs": [row["id"] for row in found]}
+    path = f"{site}/api/v1/projects/joust/runs/batch"
+    token = token_create(user=alice, name="batch", role="owner")[1]
+    answer = httpx.post(path, json=by_batch, headers={"Authorization": f"Bearer {token}"}).json()
+    assert [{name: row[name] for name in ("id", "ok", "code", "message")} for row in found] == answer["items"]
+    assert tool("run", "queue", "b", "c", "a", "--release", "--priority", "normal", "--next").exit_code == 0
+    assert list(Run.objects.exclude(first_at=None).order_by("-first_at").values_list("name", flat=True)) == [*"bca"]
+    shown = tool("run", "queue", "busy", "c")
+    assert (shown.exit_code, shown.stdout) == (0, "busy: running\nc: no worker is running\n")
+    assert all("ok" not in row for row in answered(tool("run", "queue", "busy", "c", "--json")))
 
 
 def test_a_run_is_launched_and_cloned_with_a_class(
