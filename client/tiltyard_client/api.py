@@ -388,6 +388,15 @@ class Tiltyard(Connection):
         return self.pages(self.in_project("vote-rounds"))
 
     # --- Endpoints -------------------------------------------------------------------------------------------------
+    def environments(self) -> list[Json]:
+        """The environments by name, with their last checks."""
+        return self.pages(self.in_project("environments"))
+
+    def environment(self, name: str) -> Json:
+        """One environment, by its name or ``environment:NAME``, with the sessions that runs have ``reserved``."""
+        sentence, name = _("There is no environment '{name}' in {project}."), name.removeprefix("environment:")
+        return self.call("GET", f"/environments/{self._id('environments', name, sentence)}")
+
     def endpoints(self) -> list[Json]:
         """The endpoints by name, with what was used of them."""
         return self.pages(self.in_project("endpoints"))

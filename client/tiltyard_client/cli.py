@@ -12,6 +12,7 @@ from tiltyard_client import (
     connection,
     datasets,
     endpoints,
+    environments,
     evaluations,
     models,
     notifications,
@@ -36,6 +37,7 @@ app.add_typer(datasets.app, name="dataset")
 app.add_typer(models.app, name="model")
 app.add_typer(suites.app, name="suite")
 app.add_typer(sweeps.app, name="sweep")
+app.add_typer(environments.app, name="environment")
 app.add_typer(endpoints.app, name="endpoint")
 app.add_typer(rollouts.vote_app, name="vote")
 app.add_typer(notifications.app, name="notify")

@@ -27,6 +27,7 @@ from webapp.datasets.models import Dataset
 from webapp.datasets.selectors import datasets_of
 from webapp.datasets.services import dataset_create, too_large_sentence
 from webapp.environments.models import Environment, Kind
+from webapp.environments.reservations import reservations_of
 from webapp.environments.selectors import environments_of
 from webapp.environments.services import (
     environment_launch,
@@ -151,9 +152,10 @@ def environment_new(request: HttpRequest, slug: str, body: EnvironmentIn) -> Sta
 
 
 @router.get("/environments/{uuid:environment_id}", tags=["environments"], response=data_answers.Environment)
-def environment_get(request: HttpRequest, environment_id: UUID) -> Environment:
-    """One environment, its last check and its replicas."""
-    return object_for(caller(request), Environment, environment_id)
+def environment_get(request: HttpRequest, environment_id: UUID) -> Extended:
+    """One environment, its last check, its replicas, and the sessions that runs have reserved."""
+    environment = object_for(caller(request), Environment, environment_id)
+    return Extended(environment, reserved=reservations_of(environment))
 
 
 @router.post("/environments/{uuid:environment_id}/scale", tags=["environments"], response=data_answers.Environment)

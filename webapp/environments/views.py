@@ -37,6 +37,7 @@ from webapp.environments.builtin import (
 from webapp.environments.launchers import launchers
 from webapp.environments.models import MAX_REPLICAS, Environment, Kind
 from webapp.environments.orders import order_create
+from webapp.environments.reservations import reservations_of
 from webapp.environments.selectors import (
     argument_texts,
     environments_of,
@@ -331,6 +332,7 @@ def live_context(project: Project, environment: Environment) -> dict[str, Any]:
         "health": health_view(environment),
         "replicas": replica_rows(environment),
         "validation": validation_view(environment),
+        "reserved": reservations_of(environment),
         "can_edit": can_edit(project),
         "most": MAX_REPLICAS,
         "arguments": argument_texts(environment),

@@ -105,6 +105,28 @@ class Replica(Answer):
     restarts: int
 
 
+class Reservation(Answer):
+    """A run at work that has reserved sessions of an environment."""
+
+    run_id: UUID
+    run: str = Field(description="its name")
+    sessions: int = Field(description="how many it plays at once; all where it plays more than there are")
+
+
+class Reservations(Answer):
+    """The sessions of an environment that runs have reserved, as claims count them."""
+
+    slots: int | None = Field(
+        description="what its answering servers hold together; null: none answers, or one does not say, and no run "
+        "waits for them"
+    )
+    sessions: int = Field(description="how many of them are reserved")
+    runs: list[Reservation]
+    queued: int = Field(description="queued runs that play in it, without those on hold or after another run")
+    waiting: int = Field(description="those of them that need more sessions than are free")
+    title: str = Field(description="the same in a sentence or two")
+
+
 class Environment(Answer):
     """An environment, its last check, and the servers that play it now."""
 
@@ -125,6 +147,7 @@ class Environment(Answer):
     healthy: bool | None = Field(description="null before the first check")
     health: Object
     checked_at: Time | None
+    reserved: Reservations | None = Field(None, description="sessions that runs have reserved. Only of `GET` of one")
 
 
 class DatasetOrder(Answer):

@@ -198,7 +198,7 @@ class Shares:
     def play(self, run: InLine, sign: int) -> None:
         """A run takes its sessions, or with -1 gives them back."""
         for environment in self.counted(run):
-            self.played[environment] += sign * self._taken_by(run, environment)
+            self.played[environment] += sign * self.rooms[environment].taken_by(run.plays[environment])
 
     def counted(self, run: InLine) -> list[UUID]:
         """Its environments whose sessions count."""
@@ -206,12 +206,10 @@ class Shares:
 
     def lacks(self, run: InLine) -> list[UUID]:
         """Its environments that have too few free sessions for it."""
-        played, rooms = self.played, self.rooms
-        return [each for each in self.counted(run) if played[each] + self._taken_by(run, each) > rooms[each].slots]
-
-    def _taken_by(self, run: InLine, environment: UUID) -> int:
-        """One that plays more at once than there are takes all: more of them wait for their turn inside the run."""
-        return min(run.plays[environment], self.rooms[environment].slots)
+        played, rooms, plays = self.played, self.rooms, run.plays
+        return [
+            each for each in self.counted(run) if played[each] + rooms[each].taken_by(plays[each]) > rooms[each].slots
+        ]
 
     def over_limit(self, run: InLine) -> bool:
         """Whether its project would have more devices with this run than it may have at once."""

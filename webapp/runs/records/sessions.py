@@ -22,6 +22,10 @@ class Room(NamedTuple):
     name: str
     slots: int
 
+    def taken_by(self, at_once: int) -> int:
+        """A run that plays more at once than there are takes all: more of them wait for their turn inside the run."""
+        return min(at_once, self.slots)
+
 
 def sessions_asked(config: JobConfig, resolved: JobConfig) -> dict[str, int]:
     """How many sessions of each environment, by its reference in ``config``, a job plays at once.
