@@ -27,6 +27,7 @@ from webapp.common.env import (
     files_place,
     private_folder,
     proxy_addresses,
+    redis_url,
     retention,
     secret_key,
     sign_on_groups,
@@ -236,7 +237,7 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 # --- Storage --------------------------------------------------------------------------------------------------------
 DATABASE_URL = env_str("DATABASE_URL", _services.get("database_url", ""))
-REDIS_URL = env_str("REDIS_URL", _services.get("redis_url", ""))
+REDIS_URL = redis_url(env_str("REDIS_URL", _services.get("redis_url", "")))
 DATABASES = {
     "default": {
         **database_from_url(DATABASE_URL or "postgresql://postgres@127.0.0.1:5432/tiltyard"),
@@ -278,6 +279,9 @@ for _folder in (DATA_DIR, FILE_UPLOAD_TEMP_DIR, MODELS_DIR, ENVIRONMENT_DATA_DIR
 # --- Jobs (Celery) --------------------------------------------------------------------------------------------------
 # The message is only a hint "try to claim run X"; the lease in Postgres decides, so early acknowledgement is right.
 CELERY_BROKER_URL = REDIS_URL or "redis://127.0.0.1:6379/0"
+# By default Celery takes any certificate of a rediss:// server. Options of the URL count instead of this; what they
+# leave out is the default of redis-py, which verifies the certificate and its name.
+CELERY_BROKER_USE_SSL = {"ssl_cert_reqs": "required"} if CELERY_BROKER_URL.startswith("rediss://") else False
 CELERY_RESULT_BACKEND = None
 CELERY_TASK_IGNORE_RESULT = True
 CELERY_ACCEPT_CONTENT = ["json"]

@@ -224,6 +224,10 @@ def database_parameters(url: str) -> dict[str, str]:
     return found
 
 
+REDIS_TLS = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "ssl_cert_reqs", "ssl_check_hostname")
+"""What ``REDIS_URL`` may say after its question mark about TLS."""
+
+
 def database_from_url(url: str) -> dict[str, Any]:
     """Django's settings for ``postgresql://user:password@host:port/name?host=/socket/folder``."""
     parts = urlsplit(url)
@@ -238,3 +242,16 @@ def database_from_url(url: str) -> dict[str, Any]:
         "HOST": query.get("host", "") or unquote(parts.hostname or ""),
         "PORT": str(parts.port or ""),
     }
+
+
+def redis_url(url: str) -> str:
+    """``REDIS_URL`` as it is. Options of TLS are refused where they are not known, or where the URL asks for no TLS: a
+    misspelled one would leave the connection open to all on its way, or fail only once a worker starts."""
+    parts = urlsplit(url)
+    found = sorted(name for name in dict(parse_qsl(parts.query, keep_blank_values=True)) if name.startswith("ssl"))
+    if unknown := [name for name in found if name not in REDIS_TLS]:
+        known = ", ".join(REDIS_TLS)
+        raise ImproperlyConfigured(f"REDIS_URL has {', '.join(unknown)}, which is not known; it may have {known}.")
+    if found and parts.scheme != "rediss":
+        raise ImproperlyConfigured(f"REDIS_URL has {', '.join(found)}, which needs rediss://, not {parts.scheme}://.")
+    return url

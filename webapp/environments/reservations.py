@@ -1,6 +1,6 @@
 """The sessions of an environment that runs have reserved, and the queued runs that play in it, as claims count them.
 
-A run plays only in environments of its own project, so whoever sees an environment sees these runs.
+A run plays only in environments of its own project, so a reader who sees an environment sees these runs.
 """
 
 from __future__ import annotations

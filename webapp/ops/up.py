@@ -37,6 +37,7 @@ from training.addresses import parse_place
 from training.children import PLACES, child_env
 from training.errors import EnvironmentProtocolError, TiltyardError
 from webapp.common import host
+from webapp.common.broker import redis_problem
 from webapp.common.env import env_str
 from webapp.common.outbound import fetch
 from webapp.common.static_files import collected, note_collected
@@ -59,6 +60,7 @@ from webapp.ops.programs import (
 # The surroundings of `up`: its port, the tools server, an old Redis, a disk that fails.
 
 TOOLS_PORT = 8101
+REDIS_S = 5.0
 
 
 def check_port(options: UpOptions) -> None:
@@ -342,6 +344,8 @@ class Up:
             self.services["database_url"] = host.postgres_prepare(self.data / "postgres")
         if not env_str("REDIS_URL"):
             self.services["redis_url"] = host.redis_prepare(self.data / "redis")
+        elif problem := redis_problem(env_str("REDIS_URL"), REDIS_S):  # runs wait in the database until it answers
+            self.console.line(f"  {problem}")
         return {key: service_program(service) for key, service in self.services.items()}
 
     def _wait_services(self, programs: dict[str, Program]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import asdict
@@ -9,7 +10,6 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-import redis
 from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
@@ -28,6 +28,7 @@ from django.views.decorators.http import require_GET, require_POST
 from training.machine import write_refusal
 from webapp.chat.holder import holders
 from webapp.chat.models import Answer, AnswerState
+from webapp.common.broker import redis_problem
 from webapp.common.compiled import rows_of
 from webapp.common.errors import DATABASE_AWAY
 from webapp.common.pools import ENDPOINT, TRAIN
@@ -124,6 +125,7 @@ def is_late(age_s: float | None) -> bool:
 
 KEPT_S = 1.0
 """For how many seconds an answer is reused."""
+logger = logging.getLogger(__name__)
 BROKER_S = 2.0
 
 
@@ -161,12 +163,10 @@ def _read_health() -> dict[str, Any]:
 
 
 def _broker_answers() -> bool:
-    limits = {"socket_timeout": BROKER_S, "socket_connect_timeout": BROKER_S}
-    try:
-        with redis.Redis.from_url(settings.CELERY_BROKER_URL, **limits) as client:
-            return bool(client.ping())
-    except (redis.RedisError, OSError):
-        return False
+    problem = redis_problem(settings.CELERY_BROKER_URL, BROKER_S)
+    if problem:
+        logger.warning("broker away", extra={"action": "health", "error": problem})
+    return not problem
 
 
 # The page of workers.
