@@ -255,74 +255,51 @@ class _Heap(Generic[K]):
 
 
 class Line(Generic[R]):
-    """Runs with the same needs that may be taken, in their lanes.
+    """Runs of one project with the same needs and sessions that may be taken, in their lanes.
 
-    The share of a project is the same for all its lanes, so it does not decide between them: each project has a heap of
-    its lanes, which ranks them by people, and one heap ranks the projects by their first runs.
+    The share of the project is the same for all of them, so people alone decide between the lanes.
     """
 
-    def __init__(self, runs: Iterable[R], shares: Shares) -> None:
+    def __init__(self, shares: Shares, runs: Iterable[R] = ()) -> None:
         self._shares, self._at = shares, 0.0
         self._lanes: dict[Lane, deque[R]] = {}
-        self._of_person: dict[tuple[UUID, UUID | None], set[Lane]] = defaultdict(set)
-        self._heaps: dict[UUID, _Heap[Lane]] = {}
-        self._projects = _Heap[UUID]()
+        self._of_person: dict[UUID | None, set[Lane]] = defaultdict(set)
+        self._heap = _Heap[Lane]()
         for run in sorted(runs, key=lambda each: each.since):
             self._lane_of(run).append(run)
-        self._rank_all()
+        self._rank(self._lanes)
 
     def _lane_of(self, run: R) -> deque[R]:
-        self._of_person[run.project_id, run.created_by_id].add(run.lane)
+        self._of_person[run.created_by_id].add(run.lane)
         return self._lanes.setdefault(run.lane, deque())
 
     def add(self, run: R) -> None:
         """One more run that may be taken."""
         insort(self._lane_of(run), run, key=lambda each: each.since)
-        self._rank_person(run)
-        self._rank_project(run.project_id)
+        self._rank([run.lane])
 
-    def first(self, at: float = 0.0) -> tuple[Rank, R] | None:
-        """The run to take ``at`` seconds from now, after its rank; ``None`` where none waits."""
+    def first(self, at: float) -> R | None:
+        """The run that goes first ``at`` seconds from now. ``None`` where none waits, or its project would have too
+        many devices with it: smaller ones do not pass it, or it might never start."""
         if at != self._at:
-            self._at = at
-            self._rank_all()
-        found = self._projects.least()
-        run = None if found is None else self._first_in(found[1])
-        return None if found is None or run is None else (found[0], run)
+            self._at, self._heap = at, _Heap[Lane]()
+            self._rank(self._lanes)
+        found = self._heap.least()
+        run = None if found is None else self._lanes[found[1]][0]
+        return None if run is None or self._shares.over_limit(run) else run
 
     def take(self, run: R) -> None:
-        """The run that is first leaves the line."""
+        """The run that is first leaves the line; its share changes then."""
         self._lanes[run.lane].popleft()
 
-    def share_changed(self, run: InLine) -> None:
-        """The share of a run's project and person has changed."""
-        self._rank_person(run)
-        self._rank_project(run.project_id)
+    def share_changed(self, person: UUID | None) -> None:
+        """The share of a person has changed."""
+        self._rank(self._of_person.get(person, ()))
 
-    def _first_in(self, project: UUID) -> R | None:
-        found = self._heaps[project].least() if project in self._heaps else None
-        return None if found is None else self._lanes[found[1]][0]
-
-    def _rank_all(self) -> None:
-        self._heaps, self._projects = {}, _Heap[UUID]()
-        for lanes in self._of_person.values():
-            self._rank_lanes(lanes)
-        for project in list(self._heaps):
-            self._rank_project(project)
-
-    def _rank_person(self, run: InLine) -> None:
-        self._rank_lanes(self._of_person.get((run.project_id, run.created_by_id), ()))
-
-    def _rank_lanes(self, lanes: Iterable[Lane]) -> None:
+    def _rank(self, lanes: Iterable[Lane]) -> None:
         for lane in lanes:
             runs = self._lanes[lane]
-            rank = self._shares.rank(runs[0], self._at, of_project=False) if runs else None
-            self._heaps.setdefault(lane.project, _Heap()).put(lane, rank)
-
-    def _rank_project(self, project: UUID) -> None:
-        run = self._first_in(project)  # smaller ones do not pass it, or it might never start
-        waits = run is None or self._shares.over_limit(run)
-        self._projects.put(project, None if run is None or waits else self._shares.rank(run, self._at))
+            self._heap.put(lane, self._shares.rank(runs[0], self._at, of_project=False) if runs else None)
 
 
 def anyone(_needs: str) -> bool:
@@ -330,52 +307,85 @@ def anyone(_needs: str) -> bool:
     return True
 
 
+class _Heads(Generic[R]):
+    """Of each project, the run that workers of one kind could take, and a heap of their ranks. What was found for a
+    project in ``changed`` no longer holds."""
+
+    def __init__(self, projects: Iterable[UUID]) -> None:
+        self.changed = set(projects)
+        self._runs: dict[UUID, R] = {}
+        self._heap = _Heap[UUID]()
+
+    def put(self, project: UUID, rank: Rank | None, run: R | None) -> None:
+        """What a project has from now on."""
+        self._heap.put(project, rank)
+        if run is not None:
+            self._runs[project] = run
+
+    def least(self) -> R | None:
+        """The run of the least rank."""
+        found = self._heap.least()
+        return None if found is None else self._runs[found[1]]
+
+
 class Lines(Generic[R]):
-    """Runs that may be taken: a line for those of the same needs and sessions, between which the same shares decide.
-    ``served`` says which needs some worker meets."""
+    """Runs that may be taken: of each project a line for those of the same needs and sessions. ``served`` says which
+    needs some worker meets.
+
+    A run changes the shares, and the free sessions of environments, of its own project alone. So the run that a project
+    offers to a kind of workers is looked for again only after a change in that project.
+    """
 
     def __init__(self, runs: Iterable[R], shares: Shares, served: Callable[[str], bool] = anyone) -> None:
         self._shares, self._served, self._at = shares, served, 0.0
-        alike: dict[tuple[str, str], list[R]] = defaultdict(list)
+        alike: dict[UUID, dict[tuple[str, str], list[R]]] = defaultdict(lambda: defaultdict(list))
         for run in runs:
-            alike[self._line_of(run)].append(run)
-        self._lines = {key: Line(found, shares) for key, found in alike.items()}
-        self._of_project: dict[UUID, set[tuple[str, str]]] = defaultdict(set)
-        for key, found in alike.items():
-            for run in found:
-                self._of_project[run.project_id].add(key)
+            alike[run.project_id][self._line_of(run)].append(run)
+        self._lines = {
+            project: {key: Line(shares, found) for key, found in lines.items()} for project, lines in alike.items()
+        }
+        self._heads: dict[Callable[[str], bool], _Heads[R]] = {}
 
     def _line_of(self, run: R) -> tuple[str, str]:
         return run.needs, run.sessions if self._shares.counted(run) else ""
 
     def add(self, run: R) -> None:
         """One more run that may be taken."""
-        key = self._line_of(run)
-        self._of_project[run.project_id].add(key)
-        self._lines.setdefault(key, Line((), self._shares)).add(run)
+        lines = self._lines.setdefault(run.project_id, {})
+        lines.setdefault(self._line_of(run), Line(self._shares)).add(run)
+        self._changed(run)
 
     def first(self, at: float = 0.0, meets: Callable[[str], bool] = anyone) -> R | None:
         """The run to take ``at`` seconds from now by a worker that meets these needs; ``None`` where none waits."""
-        self._at = at
+        if at != self._at:
+            self._at = at
+            self._heads.clear()  # ranks change with time
+        if meets not in self._heads:
+            self._heads[meets] = _Heads(self._lines)
+        heads = self._heads[meets]
+        while heads.changed:
+            project = heads.changed.pop()
+            run = self._first_in(project, meets)
+            heads.put(project, None if run is None else self._shares.rank(run, at), run)
+        return heads.least()
+
+    def _first_in(self, project: UUID, meets: Callable[[str], bool]) -> R | None:
+        """The run of a project that such a worker could take: the first whose sessions are free, and not kept."""
         kept = set[UUID]()  # for those that go before the shares and have too few sessions yet
-        heads = self._heads(at, lambda needs: meets(needs) or self._served(needs))
-        heapq.heapify(heads)
-        while heads:
-            _rank, run = heapq.heappop(heads)
+        lines = self._lines[project].items()
+        firsts = (line.first(self._at) for (needs, _sessions), line in lines if meets(needs) or self._served(needs))
+        found = [run for run in firsts if run is not None]
+        for run in sorted(found, key=lambda each: self._shares.rank(each, self._at, of_project=False)):
             lacks = self._shares.lacks(run)
             if not lacks and kept.isdisjoint(run.plays) and meets(run.needs):
                 return run
-            if lacks and self._shares.before_shares(run, at):
+            if lacks and self._shares.before_shares(run, self._at):
                 kept.update(self._shares.counted(run))
         return None
 
-    def _heads(self, at: float, meets: Callable[[str], bool]) -> list[tuple[Rank, R]]:
-        found = (line.first(at) for (needs, _sessions), line in self._lines.items() if meets(needs))
-        return [head for head in found if head is not None]
-
     def take(self, run: R) -> None:
         """The run that is first leaves its line with its devices, at the time of the last look."""
-        self._lines[self._line_of(run)].take(run)
+        self._lines[run.project_id][self._line_of(run)].take(run)
         self._change(run, 1, self._at)
 
     def give_back(self, run: InLine, at: float) -> None:
@@ -385,11 +395,18 @@ class Lines(Generic[R]):
     def leave(self, run: InLine) -> None:
         """A run of another pool, or one that ends at no known time, gives its sessions back."""
         self._shares.play(run, -1)
+        self._changed(run)
 
     def _change(self, run: InLine, sign: int, at: float) -> None:
         self._shares.change(run, sign, at)
-        for key in self._of_project[run.project_id]:
-            self._lines[key].share_changed(run)
+        for line in self._lines.get(run.project_id, {}).values():
+            line.share_changed(run.created_by_id)
+        self._changed(run)
+
+    def _changed(self, run: InLine) -> None:
+        if run.project_id in self._lines:
+            for heads in self._heads.values():
+                heads.changed.add(run.project_id)
 
 
 # --- Read -----------------------------------------------------------------------------------------------------------
