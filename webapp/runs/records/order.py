@@ -93,8 +93,8 @@ class InLine:
 
     @cached_property
     def lane(self) -> Lane:
-        """The runs whose order between them needs no shares."""
-        return Lane(CLASSES[self.priority], self.project_id, self.created_by_id)
+        """In a project, the runs whose order between them needs no shares."""
+        return Lane(CLASSES[self.priority], self.created_by_id)
 
     @cached_property
     def since(self) -> tuple[float, datetime, datetime, UUID]:
@@ -114,10 +114,9 @@ K = TypeVar("K", "Lane", UUID)
 
 
 class Lane(NamedTuple):
-    """One person's runs of one priority in one project."""
+    """One person's runs of one priority."""
 
     priority: int
-    project: UUID
     person: UUID | None
 
 
@@ -278,15 +277,17 @@ class Line(Generic[R]):
         insort(self._lane_of(run), run, key=lambda each: each.since)
         self._rank([run.lane])
 
-    def first(self, at: float) -> R | None:
-        """The run that goes first ``at`` seconds from now. ``None`` where none waits, or its project would have too
-        many devices with it: smaller ones do not pass it, or it might never start."""
+    def first(self, at: float) -> tuple[Rank, R] | None:
+        """The run that goes first ``at`` seconds from now, after its rank in the project. ``None`` where none waits, or
+        its project would have too many devices with it: smaller ones do not pass it, or it might never start."""
         if at != self._at:
             self._at, self._heap = at, _Heap[Lane]()
             self._rank(self._lanes)
-        found = self._heap.least()
-        run = None if found is None else self._lanes[found[1]][0]
-        return None if run is None or self._shares.over_limit(run) else run
+        if (found := self._heap.least()) is None:
+            return None
+        rank, lane = found
+        run = self._lanes[lane][0]
+        return None if self._shares.over_limit(run) else (rank, run)
 
     def take(self, run: R) -> None:
         """The run that is first leaves the line; its share changes then."""
@@ -374,8 +375,7 @@ class Lines(Generic[R]):
         kept = set[UUID]()  # for those that go before the shares and have too few sessions yet
         lines = self._lines[project].items()
         firsts = (line.first(self._at) for (needs, _sessions), line in lines if meets(needs) or self._served(needs))
-        found = [run for run in firsts if run is not None]
-        for run in sorted(found, key=lambda each: self._shares.rank(each, self._at, of_project=False)):
+        for _rank, run in sorted(found for found in firsts if found is not None):
             lacks = self._shares.lacks(run)
             if not lacks and kept.isdisjoint(run.plays) and meets(run.needs):
                 return run
