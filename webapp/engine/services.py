@@ -37,10 +37,12 @@ from webapp.engine import history
 from webapp.engine.history import Lease, event_add, run_transition
 from webapp.engine.resolve import Resolved, resolve, sessions_of
 from webapp.engine.sampler import pool_of_model
+from webapp.environments.models import Environment
 from webapp.people.teams.audit import audit
 from webapp.people.teams.models import AuditAction, Project, Role, User
 from webapp.runs.models import Run, RunEvent
 from webapp.runs.records.limits import require_storage
+from webapp.runs.records.sessions import reserved_fields
 from webapp.runs.registry.models import Checkpoint, CheckpointState
 from webapp.runs.rollouts.models import Rollout, RolloutStatus
 from webapp.runs.states import LEASED, TERMINAL, Priority, RunState
@@ -442,6 +444,9 @@ def run_resume(*, run: Run, user: User | None = None, reason: Sentence | None = 
         if run.attempt == 0:
             config = JobConfig.model_validate(run.config)
             fields |= _resolved_fields(run.project, config, resolve(run.project, config))
+        else:  # a version that reserved nothing may have launched it
+            known = dict(Environment.objects.filter(project=run.project).values_list("name", "pk"))
+            fields |= reserved_fields(run.pool, run.config, run.resolved, known)
         words = reason or _reason_with_user("resumed", user)
         sources = frozenset({RunState(run.state)})
         if run_transition(run.pk, RunState.QUEUED, sources=sources, reason=words, **fields):

@@ -37,7 +37,6 @@ from training.addresses import parse_place
 from training.children import PLACES, child_env
 from training.errors import EnvironmentProtocolError, TiltyardError
 from webapp.common import host
-from webapp.common.broker import redis_problem
 from webapp.common.env import env_str
 from webapp.common.outbound import fetch
 from webapp.common.static_files import collected, note_collected
@@ -344,8 +343,11 @@ class Up:
             self.services["database_url"] = host.postgres_prepare(self.data / "postgres")
         if not env_str("REDIS_URL"):
             self.services["redis_url"] = host.redis_prepare(self.data / "redis")
-        elif problem := redis_problem(env_str("REDIS_URL"), REDIS_S):  # runs wait in the database until it answers
-            self.console.line(f"  {problem}")
+        else:
+            from webapp.common.broker import redis_problem  # no other start needs redis
+
+            if problem := redis_problem(env_str("REDIS_URL"), REDIS_S):  # runs wait in the database until it answers
+                self.console.line(f"  {problem}")
         return {key: service_program(service) for key, service in self.services.items()}
 
     def _wait_services(self, programs: dict[str, Program]) -> None:

@@ -26,11 +26,12 @@ WORKER = "import sys; from webapp.celery import app\napp.loader.import_default_m
 @pytest.mark.parametrize(
     ("code", "without"),
     [
-        (STARTER, ("celery", "psycopg", "django.contrib.auth.models", "webapp.urls")),
+        (STARTER, ("celery", "psycopg", "redis", "django.contrib.auth.models", "webapp.urls")),
         (WORKER, ("webapp.urls", "webapp.api.urls", "ninja", "uvicorn", "sympy")),
         (f"{COMMAND.format(room='ops', name='run_clockwork')}; {SKIPS}", ("webapp.urls", "ninja", "sympy")),
         (f"{COMMAND.format(room='environments', name='keep_environments')}; {SKIPS}", ("webapp.urls", "ninja")),
         ("import django, sys; django.setup()", ("numpy", "sympy", "webapp.urls")),
+        ("import django, sys; django.setup(); import webapp.runs.records.sessions", ("torch", "trl")),  # a migration
         (
             "import sys, training.algorithms.lessons, training.algorithms.loading",
             ("torch", "trl", "peft"),

@@ -12,6 +12,8 @@ from training.config import JobConfig
 from webapp.common.workers.models import Worker
 
 GIGABYTE = 10**9
+UNREADABLE = "?"
+"""The needs of a row whose config this version cannot read: any worker may take it, and what starts it says why."""
 
 
 class Needs(NamedTuple):

@@ -17,7 +17,7 @@ from django.utils.translation import ngettext
 from webapp.common.pools import ENDPOINT
 from webapp.common.ui import coarse
 from webapp.common.workers.models import Worker
-from webapp.common.workers.needs import GIGABYTE, Needs
+from webapp.common.workers.needs import GIGABYTE, UNREADABLE, Needs
 from webapp.runs.records.queue import Place, Queued, Span, Waiting
 from webapp.runs.states import Priority
 
@@ -211,6 +211,9 @@ def _trouble_lines(found: Queued, sees: Collection[UUID]) -> list[Line]:
     """What prevents its start, and what to do about it."""
     workers, look = reverse("worker-list"), _("Look at the workers")
     lines = []
+    if found.run.needs == UNREADABLE:
+        text = _("This version cannot read its config, so it is not known what it asks for: any worker may take it.")
+        lines.append(_line(f"{text} {_('Stop it, and launch a new run with a config that can be read.')}"))
     if found.pool.draining:
         count = len(found.pool.draining)
         text = ngettext(

@@ -9,10 +9,15 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from uuid import UUID
 
-from training.config import JobConfig, kind_in
+from pydantic import ValidationError
+
+from training.config import JobConfig, kind_in, name_in
+from training.errors import TiltyardError
+from webapp.common.pools import TRAIN
+from webapp.common.workers.needs import UNREADABLE, Needs
 from webapp.people.teams.models import Project
 
 
@@ -57,6 +62,21 @@ def _share_of(environment: str, config: JobConfig, courses: Sequence[JobConfig])
 def sessions_text(sessions: Mapping[UUID, int]) -> str:
     """Sessions by environment as a run's row has them; empty for none."""
     return " ".join(f"{pk}/{count}" for pk, count in sorted(sessions.items()))
+
+
+def reserved_fields(
+    pool: str, config: Mapping[str, Any], resolved: Mapping[str, Any], environments: Mapping[str, UUID]
+) -> dict[str, str]:
+    """The needs and the sessions that a launch writes into a run's row, from the configs that the row has and the
+    environments of its project by name. Where this version cannot read them, the needs are ``UNREADABLE``."""
+    try:
+        asked, plain = JobConfig.model_validate(config), JobConfig.model_validate(resolved)
+        found = {name_in("environment", name): count for name, count in sessions_asked(asked, plain).items()}
+        needs = Needs.of(plain).text if pool == TRAIN else ""
+    except (ValidationError, TiltyardError, ValueError):  # the last: configs that do not belong together
+        return {"needs": UNREADABLE, "sessions": ""}
+    known = {environments[name]: count for name, count in found.items() if name in environments}
+    return {"needs": needs, "sessions": sessions_text(known)}
 
 
 @lru_cache(maxsize=4096)
