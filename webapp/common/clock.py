@@ -18,8 +18,9 @@ logger = logging.getLogger(__name__)
 APART_S = 5.0
 """A smaller difference may be the time that the question took; hosts with NTP differ by less than 0.1 s."""
 MEASURED_FOR_S = 60.0
-_found: tuple[float, float] | None = None
-"""By how many seconds this host's clock was ahead, and when that was measured, by the monotonic clock."""
+_found: tuple[float, float, float] | None = None
+"""By how many seconds this host's clock was ahead, when that was measured by the monotonic clock, and by how many
+seconds the two clocks of this host were apart then."""
 
 
 def measure() -> float:
@@ -32,15 +33,20 @@ def measure() -> float:
         (there,) = cursor.fetchone()
     between = (before + time.time()) / 2 - float(there)
     ahead = between if abs(between) >= APART_S else 0.0
-    _found = ahead, time.monotonic()
+    _found = ahead, time.monotonic(), _apart_s()
     return ahead
 
 
+def _apart_s() -> float:
+    """By how many seconds this host's clock is ahead of its monotonic one, which no one sets."""
+    return time.time() - time.monotonic()
+
+
 def ahead_s() -> float:
-    """As ``measure``, but asks at most once a minute. While the database is away, what was measured last; 0 where it
-    never was."""
+    """As ``measure``, but asks at most once a minute, and once this host's clock was set. While the database is away,
+    what was measured last; 0 where it never was."""
     found = _found
-    if found is None or time.monotonic() - found[1] >= MEASURED_FOR_S:
+    if found is None or time.monotonic() - found[1] >= MEASURED_FOR_S or abs(_apart_s() - found[2]) >= APART_S:
         try:
             return measure()
         except DATABASE_AWAY as exc:

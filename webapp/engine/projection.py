@@ -101,6 +101,9 @@ class Projector:
         self.shipped: Callable[[], int] | None = None
         """Up to which byte another host could read the journal, where this host may be lost: nothing beyond it is
         projected, so the database never knows of lines that no file has."""
+        self.ahead_s: Callable[[], float] | None = None
+        """By how many seconds the clock of the journal's writer is ahead now. Only its own host knows; it may be set
+        while the attempt lasts."""
         self._size = -1
         self._forget_rows()
 
@@ -174,6 +177,8 @@ class Projector:
         events: list[tuple[int, Event | str]] = [(line.number, parse_line(line)) for line in lines]
         batch.preload([event for _, event in events if isinstance(event, Event)])
         at = clock.now()
+        if self.ahead_s is not None and abs((ahead := self.ahead_s()) - row.clock_s) >= clock.APART_S:
+            row.clock_s = batch.attempt_changes["clock_s"] = ahead  # from these lines on, also where another host reads
         for number, event in events:
             if isinstance(event, str):
                 batch.warn(number, event, at)

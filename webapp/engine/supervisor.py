@@ -35,6 +35,7 @@ from training.errors import Boundary, BudgetSpent, ErrorInfo, FilesAway, FilesRe
 from training.machine import disk_fault
 from training.sessions import LAST_WORDS_S, stop_grace
 from webapp.common import objects
+from webapp.common.clock import ahead_s
 from webapp.common.errors import DATABASE_AWAY
 from webapp.common.logs import about
 from webapp.common.pools import TRAIN, device_env
@@ -217,6 +218,7 @@ class Supervisor:
         self.folder = attempt_dir(lease.run_id, lease.attempt)
         self.beater = Beater(lease)
         self.projector = Projector(lease)
+        self.projector.ahead_s = ahead_s
         self.trainer: Trainer | None = None
         self.courier: Courier | None = None
         self._looked_at = self._pinned_at = 0.0

@@ -72,10 +72,27 @@ def test_it_is_measured_once_a_minute(monkeypatch: pytest.MonkeyPatch, django_as
     with django_assert_num_queries(1):
         assert clock.ahead_s() == clock.ahead_s() == 0.0
     at = time.monotonic()
-    clock._found = (7.0, at - clock.MEASURED_FOR_S + 5)
+    clock._found = (7.0, at - clock.MEASURED_FOR_S + 5, clock._apart_s())
     assert clock.ahead_s() == 7.0
-    clock._found = (7.0, at - clock.MEASURED_FOR_S)
+    clock._found = (7.0, at - clock.MEASURED_FOR_S, clock._apart_s())
     with django_assert_num_queries(1):
+        assert clock.ahead_s() == 0.0
+
+
+@pytest.mark.parametrize("by_s", [HOUR_S, -HOUR_S])
+def test_it_is_measured_again_once_the_clock_was_set(monkeypatch: pytest.MonkeyPatch, by_s: float) -> None:
+    set_clock(monkeypatch, by_s)
+    assert clock.ahead_s() == clock.ahead_s() == pytest.approx(by_s, abs=0.4)
+    set_clock(monkeypatch, 0.0)
+    assert clock.ahead_s() == 0.0 and abs((clock.now() - datetime.now(UTC)).total_seconds()) < 5
+
+
+def test_what_ntp_puts_right_is_no_reason_to_ask(
+    monkeypatch: pytest.MonkeyPatch, django_assert_num_queries: Any
+) -> None:
+    clock.measure()
+    set_clock(monkeypatch, 4.0)
+    with django_assert_num_queries(0):
         assert clock.ahead_s() == 0.0
 
 
@@ -85,7 +102,7 @@ def test_while_the_database_is_away_the_last_figure_holds(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(clock, "measure", away)
     assert clock.ahead_s() == 0.0
-    clock._found = (HOUR_S, time.monotonic() - 1000)
+    clock._found = (HOUR_S, time.monotonic() - 1000, clock._apart_s())
     assert clock.ahead_s() == HOUR_S
 
 
@@ -100,7 +117,7 @@ def test_a_worker_whose_clock_is_wrong_takes_messages_as_others_do() -> None:
     soon, before = datetime.now(UTC) + timedelta(seconds=20), datetime.now(UTC) - timedelta(seconds=20)
     assert not expired(soon) and expired(before)
     for ahead_s in (HOUR_S, -HOUR_S):  # of a host that is wrong: this process has the right time, so it is the message
-        clock._found = (ahead_s, time.monotonic())
+        clock._found = (ahead_s, time.monotonic(), clock._apart_s())
         turned = timedelta(seconds=ahead_s)
         assert not expired(soon - turned) and expired(before - turned)
 

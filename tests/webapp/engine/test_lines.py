@@ -166,6 +166,35 @@ def test_times_are_put_right_by_the_clock_of_the_attempts_host(written: Any, clo
 
 
 @pytest.mark.django_db
+@pytest.mark.parametrize(("found_s", "kept_s"), [(0.0, 0.0), (3597.0, 3600.0), (-7.0, -7.0)])
+def test_a_clock_that_is_set_during_the_attempt_counts_from_then_on(
+    written: Any, found_s: float, kept_s: float
+) -> None:
+    """By its own host, and by another that projects what follows. A difference of seconds is none."""
+    w = written()
+    Attempt.objects.filter(run=w.run).update(clock_s=3600.0)
+    ahead_s, at = 3600.0, timezone.now().replace(microsecond=250_000)
+    w.projector.ahead_s = lambda: ahead_s
+
+    def write(index: int, there_s: float) -> None:
+        w.write(journal.RolloutStarted(rollout=str(index), step=1, group=0, index=index, row=0, task="t"))
+        path = attempt_dir(w.run.pk, 1) / "journal.jsonl"
+        *before, last = path.read_text().splitlines(keepends=True)
+        moved = json.loads(last) | {"t": (at + timedelta(seconds=there_s)).timestamp()}
+        path.write_text("".join([*before, json.dumps(moved) + "\n"]))
+
+    write(0, 3600.0)
+    w.project()
+    ahead_s = found_s
+    write(1, kept_s)
+    w.project()
+    assert Attempt.objects.get().clock_s == kept_s
+    write(2, kept_s)
+    Projector(w.lease).drain()
+    assert list(Rollout.objects.order_by("index").values_list("started_at", flat=True)) == [at, at, at]
+
+
+@pytest.mark.django_db
 def test_lines_of_an_earlier_attempt_leave_the_run_as_it_is(written: Any) -> None:
     w = written()
     w.write(journal.Metrics(step=3, values={"reward": 1.0}))
