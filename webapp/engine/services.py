@@ -446,7 +446,8 @@ def run_resume(*, run: Run, user: User | None = None, reason: Sentence | None = 
             fields |= _resolved_fields(run.project, config, resolve(run.project, config))
         else:  # a version that reserved nothing may have launched it
             known = dict(Environment.objects.filter(project=run.project).values_list("name", "pk"))
-            fields |= reserved_fields(run.pool, run.config, run.resolved, known)
+            found = reserved_fields(run.pool, run.config, run.resolved, known)
+            fields |= {name: value for name, value in found.items() if not getattr(run, name)}
         words = reason or _reason_with_user("resumed", user)
         sources = frozenset({RunState(run.state)})
         if run_transition(run.pk, RunState.QUEUED, sources=sources, reason=words, **fields):

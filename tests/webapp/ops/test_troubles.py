@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import json
 import os
 import subprocess
@@ -94,6 +95,15 @@ def test_a_full_disk_at_the_start_is_a_sentence(tmp_path: Path, monkeypatch: pyt
     assert Up(UpOptions(data=tmp_path, root=ROOT, port=free_port()), Console()).run() == 1
     printed = capsys.readouterr().out
     assert "The disk that holds" in printed and "Free some space" in printed and "Traceback" not in printed
+
+
+def test_a_redis_of_others_that_cannot_be_used_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It ends no start: runs wait in the database until Redis answers."""
+    place, output = f"127.0.0.1:{free_port()}", io.StringIO()
+    monkeypatch.setenv("DATABASE_URL", "postgresql://elsewhere/site")
+    monkeypatch.setenv("REDIS_URL", f"rediss://:secret@{place}/0")
+    assert Up(UpOptions(tmp_path, ROOT), Console(output))._prepare_services() == {}
+    assert output.getvalue().startswith(f"  Redis at {place} does not answer: ") and "secret" not in output.getvalue()
 
 
 def test_a_disk_that_fails_later_is_a_sentence_too(tmp_path: Path) -> None:

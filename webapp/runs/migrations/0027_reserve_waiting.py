@@ -15,8 +15,8 @@ def reserve(apps: Any, _schema: Any) -> None:
     for row in runs.filter(state__in=OPEN, imported=False).values(*columns).iterator(chunk_size=100):
         known = dict(environments.filter(project=row["project_id"]).values_list("name", "pk"))
         found = reserved_fields(row["pool"], row["config"], row["resolved"], known)
-        if any(row[name] != value for name, value in found.items()):
-            runs.filter(pk=row["pk"]).update(**found)
+        if lacking := {name: value for name, value in found.items() if value and not row[name]}:
+            runs.filter(pk=row["pk"]).update(**lacking)
 
 
 class Migration(migrations.Migration):

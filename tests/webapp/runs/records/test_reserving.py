@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
+from uuid import UUID
 
 import pytest
 from django.apps import apps
@@ -68,6 +69,16 @@ def test_a_run_that_was_launched_before_gets_what_a_launch_writes_now(state: str
         reserve()
         found = Run.objects.get(pk=run.pk)
         assert (found.needs, found.sessions, found.seq) == (run.needs, run.sessions, run.seq)
+
+
+def test_what_a_launch_wrote_stays(launched: Callable[[], Run], bob: User) -> None:
+    run = launched()
+    for column, value in (("needs", "8/80/H100/0/0/1"), ("sessions", f"{UUID(int=7)}/9")):
+        Run.objects.filter(pk=run.pk).update(**{column: value, "state": "queued"})
+        reserve()
+        Run.objects.filter(pk=run.pk).update(state="paused", attempt=1)
+        run_resume(run=Run.objects.get(pk=run.pk), user=bob)
+        assert getattr(Run.objects.get(pk=run.pk), column) == value
 
 
 def test_others_are_left_as_they_are(launched: Callable[[], Run], charlie: User) -> None:
