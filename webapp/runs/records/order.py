@@ -177,6 +177,7 @@ class Shares:
         elsewhere: Iterable[InLine] = (),
     ) -> None:
         self.rooms = rooms or {}
+        self._asks: dict[str, list[tuple[UUID, int]]] = {}
         self.played: dict[UUID, int] = defaultdict(int)
         self.projects: dict[UUID, Share] = defaultdict(Share)
         self.people: dict[tuple[UUID, UUID | None], Share] = defaultdict(Share)
@@ -196,19 +197,25 @@ class Shares:
 
     def play(self, run: InLine, sign: int) -> None:
         """A run takes its sessions, or with -1 gives them back."""
-        for environment in self.counted(run):
-            self.played[environment] += sign * self.rooms[environment].taken_by(run.plays[environment])
+        for environment, count in self._asked_by(run):
+            self.played[environment] += sign * count
 
     def counted(self, run: InLine) -> list[UUID]:
         """Its environments whose sessions count."""
-        return [environment for environment in run.plays if environment in self.rooms]
+        return [environment for environment, _count in self._asked_by(run)]
 
     def lacks(self, run: InLine) -> list[UUID]:
         """Its environments that have too few free sessions for it."""
-        played, rooms, plays = self.played, self.rooms, run.plays
-        return [
-            each for each in self.counted(run) if played[each] + rooms[each].taken_by(plays[each]) > rooms[each].slots
-        ]
+        asked = self._asked_by(run)
+        return [each for each, count in asked if self.played[each] + count > self.rooms[each].slots]
+
+    def _asked_by(self, run: InLine) -> list[tuple[UUID, int]]:
+        """The environments of a run whose sessions count, and how many it takes of each; looked up once for all runs
+        that play the same."""
+        if (found := self._asks.get(run.sessions)) is None:
+            counted = ((pk, count) for pk, count in run.plays.items() if pk in self.rooms)
+            found = self._asks[run.sessions] = [(pk, self.rooms[pk].taken_by(count)) for pk, count in counted]
+        return found
 
     def over_limit(self, run: InLine) -> bool:
         """Whether its project would have more devices with this run than it may have at once."""
