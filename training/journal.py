@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler
 from envs.wire import Message
 from training.config import Kind
 from training.errors import ErrorInfo
+from training.lanes import LaneStep
 from training.words import Sentence, _
 
 # What a trainer can say: the events of its journal, one class each (``training/journal.py`` writes and reads them).
@@ -90,6 +91,12 @@ class Metrics(Event):
     type: Literal["metrics"] = "metrics"
     step: int
     values: dict[str, float]
+
+
+class DeviceStep(Event, LaneStep):
+    """A training device over a step, which it has just ended, with the evaluation and the checkpoint after it."""
+
+    type: Literal["device_step"] = "device_step"
 
 
 class RolloutStarted(Event):
@@ -348,6 +355,7 @@ AnyEvent = Annotated[
     | StageStarted
     | PhaseChanged
     | Metrics
+    | DeviceStep
     | RolloutStarted
     | TurnAdded
     | RolloutFinished

@@ -135,6 +135,10 @@ class Tiltyard(Connection):
         """What the run doctor found in a run, open ones first."""
         return self.call("GET", f"/runs/{run_id}/advisories")["items"]
 
+    def devices(self, run_id: str, last: int = 20) -> Json:
+        """What each training device did over the last steps."""
+        return self.call("GET", f"/runs/{run_id}/devices", params={"last": last})
+
     def label(self, run_id: str, **changes: Any) -> Json:
         """Change what people write on a run: ``tags``, ``notes``, ``archived``."""
         return self.call("PATCH", f"/runs/{run_id}", json=changes)

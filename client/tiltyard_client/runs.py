@@ -113,6 +113,19 @@ def run_advisories(run: RunName, project: Project = "", as_json: AsJson = False)
         raise typer.Exit(NOT_SUCCEEDED)
 
 
+@app.command("devices")
+def run_devices(
+    run: RunName,
+    last: Annotated[int, typer.Option(help="Over so many steps, 50 at most.")] = 20,
+    project: Project = "",
+    as_json: AsJson = False,
+) -> None:
+    """What each training device of a run did over its last steps."""
+    with site_of(project) as site:
+        found = site.devices(site.run(run)["id"], last)
+    print_json(found) if as_json else show.devices(found)
+
+
 @app.command("watch")
 def run_watch(run: RunName, project: Project = "", as_json: AsJson = False) -> None:
     """Stay until the run ends. Exit code 5 where it does not succeed."""

@@ -54,6 +54,18 @@ STATES = {
 }
 
 
+PHASES = {
+    "generation": gettext_noop("generation"),
+    "environment": gettext_noop("environment"),
+    "scoring": gettext_noop("scoring"),
+    "waiting": gettext_noop("wait for rollouts"),
+    "handover": gettext_noop("handover of weights"),
+    "training": gettext_noop("training"),
+    "saving": gettext_noop("saving"),
+    "evaluating": gettext_noop("evaluation"),
+}
+
+
 def state(code: str) -> str:
     """A state's or a mark's word; one that this client does not know is shown as it came."""
     return _(STATES.get(code, code))
@@ -277,6 +289,37 @@ def advisories(found: Sequence[Json]) -> None:
             lines.append(_("Checkpoint before it: step {step}.").format(**each["before"]))
         for line in lines:
             console.print(f"  {escape(line)}")
+
+
+def devices(found: Json) -> None:
+    """The answer, and a line for each device: how much it worked, its phases by their share, and what was measured."""
+    if not found["devices"]:
+        console.print(_("nothing recorded"))
+        return
+    console.print(found["answer"], style="bold", markup=False)
+    made = plain_table(_("host"), _("device"), _("worked"), _("phases"), _("memory"), _("power"))
+    for each in found["devices"]:
+        memory = max((step["memory"] for step in each["steps"] if step["memory"] is not None), default=None)
+        powers = [step["power_w"] for step in each["steps"] if step["power_w"] is not None]
+        made.add_row(
+            escape(each["host"]),
+            escape(each["device"]),
+            f"{100 * each['worked']['share']:.0f}%" if each["worked"] else "–",
+            _phases(each["steps"]),
+            f"{memory / (1 << 30):.1f} GiB" if memory is not None else "–",
+            f"{sum(powers) / len(powers):.0f} W" if powers else "–",
+        )
+    console.print(made)
+
+
+def _phases(steps: Sequence[Json]) -> str:
+    spent: dict[str, float] = {}
+    for step in steps:
+        for phase, seconds in step["phases"].items():
+            spent[phase] = spent.get(phase, 0.0) + seconds
+    whole = sum(spent.values())
+    longest = sorted(spent, key=lambda phase: -spent[phase])
+    return ", ".join(f"{_(PHASES.get(phase, phase))} {100 * spent[phase] / whole:.0f}%" for phase in longest)
 
 
 def notes(lines: Sequence[str]) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from django.utils import timezone
 
 from tests.client.conftest import Tool, answered, logged_in, refused
 from tests.webapp.site.run_pages.test_resume_pages import _saved, parent
@@ -19,6 +21,7 @@ from webapp.people.notifications.models import Kind, Notification
 from webapp.people.teams.models import Project, User
 from webapp.people.teams.tokens import token_create
 from webapp.runs.advisories.models import Advisory
+from webapp.runs.metrics.models import DeviceStep
 from webapp.runs.models import Run, RunStar
 from webapp.runs.registry.models import ModelKind, RegisteredModel
 
@@ -116,6 +119,21 @@ def test_a_run_is_launched_and_cloned_with_a_class(
     assert owner(*sweep, "--plan").exit_code == 0 and owner(*sweep, "--name", "s").exit_code == 0
     found = Run.objects.filter(sweep_run__sweep__name="s").values_list("priority", flat=True)
     assert list(found) == ["low", "low"]
+
+
+def test_what_the_devices_did(tool: Tool, make_run: Any) -> None:
+    run = make_run(name="night-1", kind="grpo", state="running", attempt=1, step=12)
+    assert tool("run", "devices", "night-1").stdout == "nothing recorded\n"
+    lane = {"step": 12, "host": "node-1", "seconds": 10.0, "phases": {"environment": 7.0, "training": 3.0}}
+    for device, more in (("0", {"busy": 0.25, "memory": 3 << 30, "power_w": 212.4}), ("1", {"busy": 1.0})):
+        place = {"host": "node-1", "device": device, "attempt": 1, "at": timezone.now()}
+        DeviceStep.objects.create(run=run, step=12, lane={**lane, "device": device, **more}, **place)
+    lines = tool("run", "devices", "night-1").stdout
+    assert "The 2 devices worked for 62% of the time of the last step, as NVML measured it." in lines
+    assert re.search(r"node-1 +0 +25% +environment 70%, training 30% +3\.0 GiB +212 W", lines)
+    assert re.search(r"node-1 +1 +100% +environment 70%, training 30% +– +–", lines)
+    found = answered(tool("run", "devices", "night-1", "--last", "1", "--json"))
+    assert [each["device"] for each in found["devices"]] == ["0", "1"]
 
 
 def test_what_the_doctor_found(tool: Tool, make_run: Any) -> None:

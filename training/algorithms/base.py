@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -26,9 +27,10 @@ from training.algorithms.updates import (
     use_optimizer,
 )
 from training.config import JobConfig
+from training.devices import CPU, Meter, own_device
 from training.errors import NoGradient, NotFinite, StopRequested, TiltyardError
 from training.garbage import few_collections
-from training.journal import Metrics, PhaseChanged, UpdateSkipped
+from training.journal import DeviceStep, Metrics, UpdateSkipped
 from training.memory.running import dry_step, named_shortage
 
 Arguments = TypeVar("Arguments", bound=TrainingArguments)
@@ -76,7 +78,7 @@ class JournalCallback(TrainerCallback):
     ``rows`` counts the rows that the update being made learns from, where the trainer counts them. ``updates`` are made
     of one sampling. ``stage_end`` knows when a stage of the run has ended, which ends its trainer. ``tokens`` keeps
     what the trainer knows of each token of a sampling. ``before_update`` is called when the gradients of an update are
-    there and the weights have not moved.
+    there and the weights have not moved. ``meter`` measures the training device.
     """
 
     def __init__(self, job: Job, updates: int = 1) -> None:
@@ -91,6 +93,7 @@ class JournalCallback(TrainerCallback):
         self.stage_end: StageEnd | None = None
         self.tokens: TokenRecord | None = None
         self.before_update: Callable[[], None] = lambda: None
+        self.meter = Meter(CPU)
         self._skipped: Literal["loss", "gradient"] | None = None
         self._mark = time.monotonic()
         self._stopping_since: float | None = None
@@ -109,6 +112,7 @@ class JournalCallback(TrainerCallback):
     ) -> None:
         self._evaluate(state.global_step)
         self._mark = time.monotonic()
+        self.job.lane.begin()
         self.saver.begin()
 
     def on_step_begin(
@@ -166,8 +170,12 @@ class JournalCallback(TrainerCallback):
         ends = border and (self.job.time_is_over(values) or self._stage_ends(state.global_step))
         if self.saver.finished(state.global_step, values, wanted=best or ends):
             if state.global_step < self.job.config.run.max_steps:
-                self.job.journal.write(PhaseChanged(phase="training", step=state.global_step + 1))
+                self.job.enter("training", state.global_step + 1)
             self._mark = time.monotonic()
+        spans, meter = self.job.lane.finish(), self.meter
+        self.job.journal.write(
+            DeviceStep.of(state.global_step, spans, socket.gethostname(), meter.device, meter.take())
+        )
         if ends or (self.job.stop.is_set() and not self._continues(state.global_step)):
             control.should_training_stop = True
 
@@ -282,7 +290,8 @@ def train(job: Job, trainer: Any, callback: JournalCallback, checkpoint: Path | 
     disable_router_logits(trainer.model)  # TRL has set it, and the model is saved with it
     dry_step(job, trainer)
     try:
-        with named_shortage(job.config, trainer.model), few_collections():
+        own = own_device(trainer.args.device.type)
+        with named_shortage(job.config, trainer.model), few_collections(), Meter(own) as callback.meter:
             trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint is not None else None)
         if job.step < job.config.run.max_steps and not job.out_of_time:
             job.check_stop()

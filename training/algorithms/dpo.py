@@ -29,7 +29,6 @@ from training.config import JobConfig
 from training.data.learned import Pair, pair_of
 from training.data.schema import Row
 from training.errors import ConfigError, DataError
-from training.journal import PhaseChanged
 from training.policy.adapter import lora_config
 from training.rollout.tokens import ChatTemplate
 
@@ -47,7 +46,7 @@ def run_dpo(job: Job) -> None:
     trainer = _make_trainer(job, model, tokenizer, encoded.examples, callback, device)
     job.check_stop()
     job.started(len(encoded.examples), device, checkpoint_step(checkpoint))
-    job.journal.write(PhaseChanged(phase="training", step=job.step + 1))
+    job.enter("training", job.step + 1)
     train(job, trainer, callback, checkpoint)
 
 

@@ -18,7 +18,6 @@ from training.algorithms.stages import Segment, StageEnd, StageProgress, order_o
 from training.algorithms.token_values import TokenRecord, speller
 from training.config import GrpoConfig, JobConfig, RewardComponent
 from training.data.schema import Row
-from training.journal import PhaseChanged
 from training.policy.adapter import lora_config
 from training.policy.check import SamplerCheck, trainer_logprobs
 from training.policy.engine import Engine
@@ -57,7 +56,7 @@ def run_on_rollouts(
 ) -> None:
     """Train by a policy gradient, stage after stage; ``loss`` gives what of TRL's ``GRPOConfig`` says what
     ``trainer_class`` minimises."""
-    job.journal.write(PhaseChanged(phase="preparing", step=0))
+    job.enter("preparing", 0)
     job.keep_replies()
     progress = StageProgress(job, job.find_checkpoint())
     while True:
@@ -65,7 +64,7 @@ def run_on_rollouts(
         if not progress.enters_next():
             return
         job.check_stop()
-        job.journal.write(PhaseChanged(phase="preparing", step=job.step))
+        job.enter("preparing", job.step)
 
 
 def _train_stage(

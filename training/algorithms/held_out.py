@@ -23,7 +23,7 @@ from training.data.reader import load_rows
 from training.data.schema import Row
 from training.errors import ConfigError
 from training.evaluation.figures import Report, Try, drawn_tasks, report_of, sheet_of
-from training.journal import JOURNAL_NAME, HeldOutEvaluated, Metrics, PhaseChanged, TasksHeldOut, read_events
+from training.journal import JOURNAL_NAME, HeldOutEvaluated, Metrics, TasksHeldOut, read_events
 from training.policy.check import SamplerCheck
 from training.policy.engine import Engine
 from training.rewards.combining import SCHEDULES_ENDED
@@ -188,7 +188,7 @@ class HeldOut:
         job, best = self._job, self.best
         self._settle()
         began = time.monotonic()
-        job.journal.write(PhaseChanged(phase="evaluating", step=step))
+        job.enter("evaluating", step)
         played: list[Rollout] = []
 
         def finished(_step: int, result: StepRollouts) -> None:
@@ -314,7 +314,7 @@ class HeldOutLoss:
     def evaluate(self, step: int) -> bool:
         """Journal the loss and the share of tokens that are the model's top choice. Nothing is saved because of it."""
         job = self._job
-        job.journal.write(PhaseChanged(phase="evaluating", step=step))
+        job.enter("evaluating", step)
         states, began = random_states(), time.monotonic()
         try:
             loss, hits, tokens = self._sums()
@@ -324,7 +324,7 @@ class HeldOutLoss:
         values = {LOSS: loss / tokens, ACCURACY: hits / tokens, "timing/evaluating": time.monotonic() - began}
         job.journal.write(Metrics(step=step, values=values))
         if 0 < step < job.config.run.max_steps:
-            job.journal.write(PhaseChanged(phase="training", step=step + 1))
+            job.enter("training", step + 1)
         return False
 
     def _sums(self) -> tuple[float, float, float]:

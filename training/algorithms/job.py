@@ -22,12 +22,15 @@ from training.journal import (
     CheckpointsRemoved,
     Journal,
     LogLine,
+    Phase,
+    PhaseChanged,
     Resumed,
     RunStarted,
     last_figure,
     last_step,
     parse_event,
 )
+from training.lanes import DevicePhase, Lane
 from training.machine import disk_fault, require_room
 from training.rewards.judge import REPLIES_NAME, replies
 from training.sessions import stop_grace
@@ -35,6 +38,13 @@ from training.sessions import stop_grace
 FIRST_LINES = 2_000
 HOURS = "timing/hours"
 """The metric that says how much of its time budget a run has used, over all attempts."""
+LANES: dict[Phase, DevicePhase] = {
+    "generating": "waiting",
+    "training": "training",
+    "saving": "saving",
+    "evaluating": "evaluating",
+}
+"""What the training device does in a phase of the run; while rollouts are played, ``Lane.fill`` says more."""
 PACKAGES = ("torch", "transformers", "trl", "peft", "openenv", "verl", "ray")
 
 
@@ -46,8 +56,8 @@ class Job:
     ``save_seconds`` and ``update_seconds`` are what the last save and the last update took. ``earlier`` are the folders
     of the attempts before this one, oldest first. ``base`` is the folder of the model that it began with, ``begun``
     what it said of itself when it began. Where the run has stages, ``stage`` is the one that is trained now, and
-    ``config`` its own (``training/algorithms/stages.py``). ``clock`` gives seconds; the attempt began when the job was
-    made. ``out_of_time``: it ends because its time budget is over.
+    ``config`` its own (``training/algorithms/stages.py``). ``lane`` is what the training device does. ``clock`` gives
+    seconds; the attempt began when the job was made. ``out_of_time``: it ends because its time budget is over.
     """
 
     config: JobConfig
@@ -66,6 +76,7 @@ class Job:
     base: Path | None = None
     begun: RunStarted | None = None
     stage: StageMark | None = None
+    lane: Lane = field(default_factory=Lane)
     clock: Callable[[], float] = time.monotonic
     out_of_time: bool = False
 
@@ -121,6 +132,12 @@ class Job:
             if (fault := disk_fault(exc, self.run_dir)) is None:
                 raise
             raise fault from exc
+
+    def enter(self, phase: Phase, step: int) -> None:
+        """The run is in this phase from now on, at this step."""
+        self.journal.write(PhaseChanged(phase=phase, step=step))
+        if phase in LANES:
+            self.lane.turn(LANES[phase])
 
     def log(self, message: str, level: str = "info") -> None:
         """One line for the run's log."""

@@ -16,7 +16,6 @@ from training.data.reader import load_rows
 from training.data.schema import Row
 from training.errors import ConfigError, ModelError, TiltyardError
 from training.garbage import no_collections
-from training.journal import PhaseChanged
 from training.machine import compute_threads
 from training.model_check import check_model_folder
 from training.rollout.templates import use_training_template
@@ -133,7 +132,7 @@ def load_lessons(job: Job) -> Lessons:
     """The rows of a job's dataset with its device, checkpoint, model folder and tokenizer. Raises ``ConfigError``,
     ``DataError``, ``ModelError`` and ``StopRequested``."""
     config = job.config
-    job.journal.write(PhaseChanged(phase="preparing", step=0))
+    job.enter("preparing", 0)
     if not config.data.train:
         raise ConfigError("a run needs a dataset.", option="data.train", hint="Set data.train to a JSONL file.")
     rows = load_rows(Path(config.data.train), config.data.max_rows)

@@ -17,7 +17,7 @@ from training.data.schema import Row
 from training.errors import ConfigError, EndpointAway, StopRequested
 from training.evaluation.figures import REPORT_NAME, drawn_tasks, evaluated_places, evaluation_of
 from training.garbage import few_collections
-from training.journal import JOURNAL_NAME, Metrics, PhaseChanged, read_events
+from training.journal import JOURNAL_NAME, Metrics, read_events
 from training.rewards.base import Episode, Score
 from training.rewards.combining import SCHEDULES_ENDED
 from training.rewards.scoring import score_episode
@@ -54,7 +54,7 @@ class Cast(NamedTuple):
 
 def prepare(job: Job) -> tuple[list[RewardComponent], list[Row]]:
     """What rollouts are scored by and the tasks they play, once the environment answers. Raises typed errors."""
-    job.journal.write(PhaseChanged(phase="preparing", step=0))
+    job.enter("preparing", 0)
     components = reward_components(job.config)
     job.keep_replies()
     _meet_environment(job)

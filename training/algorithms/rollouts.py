@@ -14,7 +14,7 @@ from training.algorithms.stages import Segment, parts_of
 from training.algorithms.values import CREDIT_FIELD
 from training.config import RewardComponent
 from training.data.schema import Row
-from training.journal import PhaseChanged
+from training.lanes import DevicePhase
 from training.policy.check import MOST_ROLLOUTS, Probe, SamplerCheck, as_probes, draw_probes, probe_turns
 from training.policy.engine import CopyEngine, Engine
 from training.policy.make import MEMORY_NOTE
@@ -199,7 +199,7 @@ class Rollouts:
             self._job.log(f"Step {step}: no group teaches anything, so the weights stay as they are.")
         if self._callback.tokens is not None:
             self._callback.tokens.sampled(step, result)
-        self._job.journal.write(PhaseChanged(phase="training", step=step))
+        self._job.enter("training", step)
         masks = self._job.config.gradient.mask_truncated
         return trl_batch(result, self._template.eos_id, mask_truncated=masks, by_turns=by_turns)
 
@@ -207,10 +207,14 @@ class Rollouts:
         """The rollouts of a step, and the figures of how they came."""
         if self._ahead is not None:
             return self._take(self._ahead, step, rows)
-        began = time.monotonic()
+        began, lane = time.monotonic(), self._job.lane
+        lane.turn("handover")
         self._hand_over(step)
         handing = time.monotonic() - began
+        lane.turn("waiting")
         result = self._collect(step, rows)
+        self._fill_lane(result, "generation")  # with what comes before the first turn and after the last score
+        lane.turn("handover" if self._copies is not None else "training")
         figures = self._took(step, result)
         if self._check is None:
             return result, figures
@@ -223,7 +227,9 @@ class Rollouts:
 
     def _take(self, ahead: Ahead, step: int, rows: list[int]) -> tuple[StepRollouts, dict[str, float]]:
         """Those that were played meanwhile; the next ones begin, with the weights as they are now."""
-        self._job.journal.write(PhaseChanged(phase="generating", step=step))
+        lane = self._job.lane
+        self._job.enter("generating", step)
+        lane.turn("handover")
         began = time.monotonic()
         if not ahead.has(step):  # the first of an attempt
             self._hand_over(step)
@@ -231,7 +237,10 @@ class Rollouts:
         if self._copies is not None:
             self._copies.write_weights()
         written = time.monotonic()
+        lane.turn("waiting")
         result = ahead.take(step, rows)
+        self._fill_lane(result, "waiting")
+        lane.turn("handover")
         taken = time.monotonic()
         figures = self._staleness(step, result) | self._took(step, result)
         if self._copies is not None:
@@ -243,6 +252,11 @@ class Rollouts:
             ahead.begin(later, self._rows_of(later))
         times = {"timing/waiting": taken - written, HANDOVER: written - began + time.monotonic() - taken}
         return result, figures | times
+
+    def _fill_lane(self, result: StepRollouts, rest: DevicePhase) -> None:
+        """What the trainer's device did while the trainer waited: it samples, too, unless servers elsewhere do."""
+        if not self._job.config.samples_with_vllm or self._job.config.vllm.mode == "managed":
+            self._job.lane.fill(result.spans, rest)
 
     @property
     def _copies(self) -> CopyEngine | None:
@@ -265,6 +279,7 @@ class Rollouts:
             return
         assert self._check is not None  # noqa: S101 - only an engine whose handovers are proved has one coming
         began, (step, arriving) = time.monotonic(), self._coming
+        self._job.lane.turn("handover")
         probes = arriving.result()
         self._coming = None
         figures = self._check(step, probes)
@@ -272,6 +287,7 @@ class Rollouts:
         extra = self._callback.extra
         spent = extra.get(HANDOVER, 0.0) + time.monotonic() - began
         extra |= figures | self._sync_figures() | {HANDOVER: spent}
+        self._job.lane.turn("training")
 
     def _sync_figures(self) -> dict[str, float]:
         """How long new weights were on their way since the step began; nothing where none were."""

@@ -27,7 +27,7 @@ from training.algorithms.drawing import Drawing, Memory
 from training.algorithms.job import Job
 from training.algorithms.loading import STARTER
 from training.errors import ModelError, NotFinite, StorageFull, TiltyardError
-from training.journal import CheckpointSaved, CheckpointsRemoved, PhaseChanged
+from training.journal import CheckpointSaved, CheckpointsRemoved
 from training.machine import require_room
 from training.metrics import METRICS
 from training.model_check import stored_dtype
@@ -405,7 +405,7 @@ class Saver:
         """Save a checkpoint of ``step`` now. Raises ``NotFinite`` or ``StorageFull``, and then leaves nothing."""
         job = self.job
         require_room(job.run_dir, self._bytes, "a checkpoint", reserve_share)
-        job.journal.write(PhaseChanged(phase="saving", step=step))
+        job.enter("saving", step)
         self.require_finite()
         began = time.monotonic()
         reward, held_out = _mean(self._rewards), self.held_out(step)
@@ -457,7 +457,7 @@ class Saver:
     def save_model(self, step: int) -> None:
         """Save the final model. Raises ``NotFinite`` or ``StorageFull``."""
         job = self.job
-        job.journal.write(PhaseChanged(phase="saving", step=step))
+        job.enter("saving", step)
         self.require_finite()
         model = self._trainer.accelerator.unwrap_model(self._trainer.model)
         needed = sum(p.numel() * p.element_size() for p in model.parameters())

@@ -16,7 +16,6 @@ from training.algorithms.updates import FiniteUpdates
 from training.data.identity import split_rows
 from training.data.schema import Row
 from training.errors import ConfigError
-from training.journal import PhaseChanged
 from training.policy.adapter import lora_config
 
 
@@ -40,7 +39,7 @@ def run_sft(job: Job) -> None:
 
         size = trainer.args.per_device_train_batch_size
         callback.held_out = HeldOutLoss(job, trainer, measured.examples, trainer.data_collator, size)
-    job.journal.write(PhaseChanged(phase="training", step=job.step + 1))
+    job.enter("training", job.step + 1)
     train(job, trainer, callback, checkpoint)
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from training.doctor.options import DoctorOptions
+from training.lanes import DeviceUse, worked
 
 # --- Facts ----------------------------------------------------------------------------------------------------------
 # What the doctor gets of one step: its figures, and a few facts of each rollout.
@@ -51,12 +52,15 @@ class RolloutFact:
 @dataclass(frozen=True)
 class StepFacts:
     """One finished step. Figures that are not finite say nothing. A new ``stage`` has new tasks: nothing before it
-    is compared with what follows."""
+    is compared with what follows. ``devices`` are what each device did; the times of an ``unusual`` step, the first of
+    an attempt or one that was held, say nothing about others."""
 
     step: int
     metrics: Mapping[str, float]
     rollouts: Sequence[RolloutFact] = field(default_factory=tuple)
     stage: int = 1
+    devices: Sequence[DeviceUse] = ()
+    unusual: bool = False
 
 
 def repetition(text: str) -> float | None:
@@ -98,7 +102,7 @@ KEPT = (
 PARTS = "rewards/"
 PART_MEAN = re.compile(r"rewards/([^/]+)/mean")
 PART = re.compile(rf"{PART_MEAN.pattern}|rewards/[^/]+/std")
-MOST_PARTS = 32
+MOST_PARTS, MOST_DEVICES = 32, 64
 SHARES = {
     "tool_failure_share": ("failed_calls", "calls"),
     "unread_share": ("unread", "kept"),
@@ -110,12 +114,13 @@ SHARES = {
 class Digest:
     """``figures`` by name: metrics as they are, and our own counts of rollouts and groups without a slash.
 
-    ``witnesses``: up to three rollouts that show what a count is about.
+    ``witnesses``: up to three rollouts that show what a count is about. ``devices``: those that worked least.
     """
 
     step: int
     figures: dict[str, float]
     witnesses: dict[str, list[str]] = field(default_factory=dict)
+    devices: list[DeviceUse] = field(default_factory=list)
 
 
 def digest_of(facts: StepFacts, options: DoctorOptions) -> Digest:
@@ -126,7 +131,16 @@ def digest_of(facts: StepFacts, options: DoctorOptions) -> Digest:
     if facts.rollouts:
         _rollouts(digest, facts.rollouts, options)
         _groups(digest, facts.rollouts)
+    if facts.devices and facts.unusual:
+        digest.figures["devices_left_out"] = 1
+    elif facts.devices:
+        digest.devices.extend(sorted(facts.devices, key=_work)[:MOST_DEVICES])
     return digest
+
+
+def _work(use: DeviceUse) -> float:
+    found = worked([use])
+    return 1.0 if found is None else found.share
 
 
 def _rollouts(digest: Digest, rollouts: Sequence[RolloutFact], options: DoctorOptions) -> None:

@@ -17,7 +17,7 @@ from training.doctor.digest import Digest, StepFacts, digest_of
 from training.doctor.history import Detector, Finding, History
 from training.doctor.options import DoctorOptions
 from training.doctor.rules import RULES
-from training.words import Sentence, sentence
+from training.words import Sentence, Value
 
 MAX_ADVISORIES = 200
 DETECTORS: dict[str, Detector] = {
@@ -52,6 +52,7 @@ DETECTORS: dict[str, Detector] = {
     "excluded_bias": rollout_detectors.excluded_bias,
     "stall": rollout_detectors.stall,
     "slowing": learning_detectors.slowing,
+    "device_idle": rollout_detectors.device_idle,
 }
 
 
@@ -76,7 +77,7 @@ class Evidence(BaseModel):
 
     curves: list[Curve] = Field(default_factory=list)
     rollouts: list[str] = Field(default_factory=list)
-    figures: dict[str, str | int] = Field(default_factory=dict)
+    figures: dict[str, Value] = Field(default_factory=dict)
 
 
 class Advisory(BaseModel):
@@ -91,7 +92,7 @@ class Advisory(BaseModel):
     @property
     def sentence(self) -> Sentence:
         """A finding with its figures."""
-        return sentence(RULES[self.code].sentence, **self.evidence.figures)
+        return Sentence(RULES[self.code].sentence, self.evidence.figures)
 
 
 class Doctor:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from training.doctor.digest import EVIDENCE, PART_MEAN, SHARES, Digest
 from training.doctor.options import DoctorOptions
+from training.lanes import DeviceUse
 
 # The whole course of one figure in little room: at most 32 means, however long the run.
 
@@ -83,7 +84,7 @@ KEEP = 64
 GAP = 5
 REFERENCE = 20
 LEAST = 5
-WITNESS_STEPS = 5
+WITNESS_STEPS, DEVICE_STEPS = 5, 40
 NORMAL = 1.4826
 """The standard deviation by the median of absolute deviations, of a normal distribution."""
 LEVELS = ("rollouts/task_success", "success", "reward")
@@ -121,6 +122,8 @@ class History:
         self.digests = [*(each for each in self.digests if each.step < digest.step), digest][-KEEP:]
         for each in self.digests[:-WITNESS_STEPS]:
             each.witnesses.clear()
+        for each in self.digests[:-DEVICE_STEPS]:
+            each.devices.clear()
         for name, value in _followed(digest):
             self.courses.setdefault(name, Course()).add(digest.step, value)
         self._spend(digest)
@@ -243,7 +246,7 @@ class History:
 
     def as_json(self) -> dict[str, Any]:
         """All of it as JSON; ``from_json`` continues from there."""
-        digests = [[each.step, each.figures, each.witnesses] for each in self.digests]
+        digests = [[each.step, each.figures, each.witnesses, each.devices] for each in self.digests]
         courses = {name: [course.stride, course.points] for name, course in self.courses.items()}
         spent = [self.spent_s, self.lost_s]
         return {
@@ -264,7 +267,9 @@ class History:
         history.seen = found.get("seen", len(found["digests"]))
         for name, (stride, points) in found.get("courses", {}).items():
             history.courses[name] = Course(stride, [Point(*each) for each in points])
-        history.digests = [Digest(*each) for each in found["digests"]]
+        for step, figures, witnesses, *devices in found["digests"]:  # of an older version without devices
+            uses = [DeviceUse(*use) for each in devices for use in each]
+            history.digests.append(Digest(step, figures, witnesses, uses))
         return history
 
 

@@ -223,6 +223,11 @@ class DoctorOptions(Group):
     stall_s: float = option(
         60.0, title=_("Shortest stall"), help=_("A shorter step is no stall."), unit=_("seconds"), gt=0, le=86_400
     )
+    idle_share: float = _share(
+        0.5,
+        title=_("Idle device"),
+        help=_("A device that works for a smaller share of the time is idle."),
+    )
     gap_mean: float = option(
         0.05,
         title=_("Mean sampler gap"),

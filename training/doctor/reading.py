@@ -18,14 +18,18 @@ from training.doctor.rules import RULES
 from training.errors import ConfigError, DataError
 from training.journal import (
     JOURNAL_NAME,
+    DeviceStep,
     Event,
+    Held,
     Metrics,
     RolloutFinished,
     RolloutStarted,
+    RunStarted,
     StageStarted,
     TurnAdded,
     read_events,
 )
+from training.lanes import DeviceUse
 from training.rewards.base import Episode
 from training.rewards.lab.figures import OUTCOMES
 from training.rewards.lab.rules import LOOP_REPEATS, LOOP_SHARE
@@ -67,6 +71,8 @@ class Steps:
         self._step = 0
         self._stage = 1
         self._metrics: dict[str, float] = {}
+        self._devices: dict[int, list[DeviceUse]] = {}
+        self._unusual: set[int] = set()
 
     def add(self, event: Event) -> StepFacts | None:
         """Take in one event; a step that is whole by it."""
@@ -81,6 +87,12 @@ class Steps:
             self._ended.setdefault(playing.started.step, []).append(_fact(playing, event))
         elif isinstance(event, Metrics):
             return self._figures(event)
+        elif isinstance(event, DeviceStep):
+            self._devices.setdefault(event.step, []).append(event.use)
+        elif isinstance(event, RunStarted):
+            self._unusual.add(event.from_step + 1)
+        elif isinstance(event, Held):
+            self._unusual.add(event.step)
         elif isinstance(event, StageStarted):
             whole = self.end()
             self._stage = event.stage
@@ -93,7 +105,8 @@ class Steps:
             return None
         rollouts = [fact for step in sorted(self._ended) if step <= self._step for fact in self._ended[step]]
         self._ended = {step: facts for step, facts in self._ended.items() if step > self._step}
-        found = StepFacts(self._step, self._metrics, rollouts, self._stage)
+        devices, unusual = self._devices.pop(self._step, []), self._step in self._unusual
+        found = StepFacts(self._step, self._metrics, rollouts, self._stage, devices, unusual)
         self._metrics = {}
         return found
 

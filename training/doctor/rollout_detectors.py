@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from training.doctor.digest import Digest
 from training.doctor.history import Finding, History, mean, middle, number, percent
 from training.doctor.options import DoctorOptions
+from training.lanes import DevicePhase, Worked, worked
+from training.words import _, sentence
 
 # What the groups teach: nothing, something else than the task, or the opposite.
 
@@ -232,3 +237,59 @@ def overdue(history: History, options: DoctorOptions, waited_s: float) -> Findin
         return None
     figures: dict[str, str | int] = {"now": number(waited_s), "usual": number(middle(before))}
     return Finding(figures, {"timing/step": history.points("timing/step")}, [])
+
+
+# Devices that wait.
+
+MEASURED, BY_PHASES = _("what its driver measured (NVML)"), _("the phases generation and training")
+IDLE_CAUSES: dict[DevicePhase | None, str] = {
+    "environment": _(
+        "It waited longest for environments, {wait}: allow more sessions at once (`environment.sessions`, more "
+        "replicas), or play ahead of the training (`rollout.max_staleness`)."
+    ),
+    "waiting": _(
+        "It waited longest for rollouts, {wait}: give the sampler more devices, or let it play further ahead "
+        "(`rollout.max_staleness`)."
+    ),
+    "scoring": _("It waited longest for scores, {wait}: look for the slowest reward, such as a judge or a program."),
+    "handover": _(
+        "It waited longest for the handover of weights, {wait}: make several updates of each sampling "
+        "(`optim.mini_batch_size`), or train an adapter (`model.lora_rank`)."
+    ),
+    "saving": _("It waited longest for checkpoints, {wait}: save less often (`run.save_every`)."),
+    None: _(
+        "Waiting does not explain it, so it has little to do at a time: play more rollouts in a step "
+        "(`rollout.prompts_per_step`), or train on larger micro batches (`optim.micro_batch_size`)."
+    ),
+}
+
+
+def device_idle(history: History, options: DoctorOptions) -> Finding | None:
+    """A device works for a small part of the time; of several, the one that works least."""
+    recent = history.digests[-2 * history.window :]
+    counting = [each for each in recent if each.devices]
+    found: list[tuple[Worked, str, str]] = []
+    for host, device, *_figures in counting[-1].devices if counting else ():
+        work = worked([use for each in counting for use in each.devices if (use.host, use.device) == (host, device)])
+        if work is not None and work.steps >= history.window:
+            found.append((work, host, device))
+    least, host, device = min(found, key=lambda each: (each[0].share, each[1:]), default=(None, "", ""))
+    if least is None or least.share >= options.idle_share:
+        return None
+    left = least.left_out + sum("devices_left_out" in each.figures for each in recent)
+    wait = percent(least.waits[least.cause]) if least.cause is not None else ""
+    figures: dict[str, str | int] = {
+        "device": device,
+        "host": host,
+        "share": percent(least.share),
+        "n": least.steps,
+        "by": sentence(MEASURED if least.measured else BY_PHASES),
+        "left": left,
+        "cause": sentence(IDLE_CAUSES[least.cause], wait=wait),
+    }
+    return Finding(figures, {"device_work": _work_points(counting, host, device)}, [])
+
+
+def _work_points(digests: Sequence[Digest], host: str, device: str) -> list[tuple[int, float]]:
+    own = [(each.step, worked([use])) for each in digests for use in each.devices if use[:2] == (host, device)]
+    return [(step, work.share) for step, work in own if work is not None]

@@ -526,6 +526,24 @@ ROLLOUTS: dict[str, Rule] = {
         ("slow_ratio",),
         ("rollouts",),
     ),
+    "device_idle": Rule(
+        _("A device is idle"),
+        "note",
+        _("Device {device} of {host} worked for {share} of the time of {n} steps, {left} left out, by {by}. {cause}"),
+        _("An idle device costs as much as one that works, and the run takes longer than it has to."),
+        _(
+            "of the device that worked least: over the last twice `window` steps, of which at least `window` count, "
+            "share of the time in which it worked < `idle_share`. What NVML measured counts where it covers half of "
+            "the time, else the share of generation and training in the time without evaluations. The first step of "
+            "an attempt and steps that were held do not count"
+        ),
+        OWN,
+        _(
+            "End what it waits for longest: more sessions at once or more replicas for environments, playing ahead "
+            "(`rollout.max_staleness`), faster rewards, several updates of each sampling, fewer checkpoints."
+        ),
+        ("window", "idle_share"),
+    ),
 }
 
 
@@ -542,5 +560,6 @@ CURVES = {
     "tool_failure_share": _("Failed tool calls"),
     "judge_failure_share": _("Unanswered judge requests"),
     "success": _("Solved rollouts"),
+    "device_work": _("Work of the device"),
 }
 """Curves of evidence that are no metric of ``training/metrics.py``; shares from 0 to 1."""

@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Literal
 
+from training import lanes
 from training.chat_client import drop_clients, keep_clients, usage
 from training.config import JobConfig, Signal
 from training.data import Row
@@ -138,7 +139,7 @@ class Collector:
     async def _collect(self, step: int, row_indices: Sequence[int], drawn: Sequence[int] | None) -> StepRollouts:
         work = Step(self, step, row_indices)
         busy_before, began = self.player.engine.figures.busy_seconds, time.monotonic()
-        asked_before = usage.total()
+        asked_before, began_at = usage.total(), lanes.now()
         played = await self._play_all(work, range(len(row_indices)))
         refill = Refill(self.config, step, row_indices, self._spare, drawn, self._part_of)
         while more := refill.next(played):
@@ -157,7 +158,10 @@ class Collector:
             "timing/environment": max(0.0, took - busy),
             "timing/scoring": time.monotonic() - work.last_played,
         }
-        return StepRollouts(batch, [groups[group] for group in refill.kept], figures, played)
+        tried = [rollout.trajectory for rollout in played]
+        sampled = [turn for trajectory in tried for turn in trajectory.sampled]
+        spans = lanes.played_spans(sampled, [trajectory.ended for trajectory in tried], began_at, lanes.now())
+        return StepRollouts(batch, [groups[group] for group in refill.kept], figures, played, spans)
 
     async def _play_all(self, work: Step, positions: range) -> list[Rollout]:
         """Play the rollouts at some positions of a step. Raises what ends the run."""

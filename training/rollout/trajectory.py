@@ -26,6 +26,7 @@ from training.errors import (
     boundary,
 )
 from training.journal import RolloutStatus
+from training.lanes import Span, now
 from training.policy.engine import Engine, Sample
 from training.rewards.base import ENVIRONMENT, Episode
 from training.rewards.combining import GroupStatistics
@@ -88,6 +89,9 @@ class Trajectory:
 
     ``turn_rewards`` are the rewards as the environment said them: first at the reset, then with each turn's answer,
     ``None`` where it said none. ``turn_starts`` are the places in ``completion_ids`` at which turns begin.
+
+    ``sampled`` are the times from which to which its turns were sampled, ``ended`` the one at which it had been played
+    (``lanes.now``).
     """
 
     prompt_ids: list[int] = field(default_factory=list)
@@ -112,6 +116,8 @@ class Trajectory:
     past_tokens: int = 0
     turn_rewards: list[float | None] = field(default_factory=list)
     turn_starts: list[int] = field(default_factory=list)
+    sampled: list[tuple[float, float]] = field(default_factory=list)
+    ended: float = 0.0
 
     @property
     def sampled_tokens(self) -> int:
@@ -197,7 +203,7 @@ class Player:
                 trajectory.latencies += session.latencies
                 trajectory.env_errors += session.failures
                 await session.close()
-            trajectory.seconds = time.monotonic() - began
+            trajectory.seconds, trajectory.ended = time.monotonic() - began, now()
         return trajectory
 
     async def _reset_session(self, task: Task, trajectory: Trajectory) -> tuple[Session | None, Observation | None]:
@@ -321,13 +327,17 @@ class Player:
 
     async def _sample(self, task: Task, trajectory: Trajectory) -> Sample:
         room = self.rollout.max_completion_tokens - trajectory.episode_ids
-        with boundary(PolicyFault, "sampling"):
-            return await self.engine.generate(
-                trajectory.prompt_ids + trajectory.completion_ids,
-                max_tokens=min(self.rollout.max_turn_tokens, room),
-                seed=task.sample_seed + trajectory.turns,
-                episode=task.episode_id,
-            )
+        began = now()
+        try:
+            with boundary(PolicyFault, "sampling"):
+                return await self.engine.generate(
+                    trajectory.prompt_ids + trajectory.completion_ids,
+                    max_tokens=min(self.rollout.max_turn_tokens, room),
+                    seed=task.sample_seed + trajectory.turns,
+                    episode=task.episode_id,
+                )
+        finally:
+            trajectory.sampled.append((began, now()))
 
     def _hear(self, trajectory: Trajectory, sample: Sample) -> ParsedTurn:
         """Carry the sampled ids into the trajectory and read them as a message."""
@@ -400,10 +410,12 @@ class Rollout:
 class StepRollouts:
     """A step's rollouts in TRL's order (groups are consecutive), their groups' statistics and its figures.
 
-    ``played`` are all that were played, where some of them gave their place to others.
+    ``played`` are all that were played, where some of them gave their place to others. ``spans``: what the device that
+    samples did meanwhile.
     """
 
     rollouts: list[Rollout]
     groups: list[GroupStatistics]
     figures: dict[str, float] = field(default_factory=dict)
     played: Sequence[Rollout] = ()
+    spans: Sequence[Span] = ()

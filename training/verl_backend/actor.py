@@ -71,7 +71,7 @@ def lesson_of(
 def facts_of(rollout: Rollout) -> dict[str, Any]:
     """What figures are made of, as plain values; ``reward`` and ``parts`` are ``None`` where it is excluded."""
     played = rollout.trajectory
-    kept = ("status", "turns", "env_parts", "env_errors", "latencies")
+    kept = ("status", "turns", "env_parts", "env_errors", "latencies", "sampled", "ended")
     found = {name: getattr(played, name) for name in kept}
     return found | {
         "error": error_of(played.error) if played.error is not None else None,

@@ -46,7 +46,8 @@ def played_figures(rollouts: Sequence[Rollout], config: JobConfig, step: int) ->
 
 def rollout_of(fact: Mapping[str, Any]) -> Rollout:
     """The rollout that the facts are of, without what was said in it."""
-    kept = {name: fact[name] for name in ("status", "turns", "env_parts", "env_errors", "latencies")}
+    names = ("status", "turns", "env_parts", "env_errors", "latencies", "sampled", "ended")
+    kept = {name: fact[name] for name in names}
     error = made_of(fact["error"]) if fact["error"] is not None else None
     played = Trajectory(mask=[1] * fact["tokens"], error=error, **kept)
     return Rollout(fact["name"], fact["row"], played, fact["parts"], fact["reward"])

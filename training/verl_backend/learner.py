@@ -26,7 +26,7 @@ from training.algorithms.job import Job
 from training.children import PARENT_VARIABLE, RAY_ADDRESS, ROOT, VERL_PYTHON, python_of
 from training.config import JobConfig
 from training.errors import ConfigError, DiedWithoutWord, StopRequested
-from training.journal import CheckpointSaved, Event, Metrics, PhaseChanged, RunFinished, RunStarted
+from training.journal import CheckpointSaved, Event, Metrics, RunFinished, RunStarted
 from training.policy.vllm_server import cpu_variables, installed_version
 from training.rollout.holding import wait_for_environment
 from training.rollout.protocols import check_environment
@@ -54,7 +54,7 @@ ALWAYS = {"VERL_USE_EXTERNAL_PLUGINS": "none", "RAY_USAGE_STATS_ENABLED": "0"}
 
 def run_verl(job: Job) -> None:
     """Train by verl. Raises as every method does, and ``DiedWithoutWord`` where verl's process left no last word."""
-    job.journal.write(PhaseChanged(phase="preparing", step=0))
+    job.enter("preparing", 0)
     python, device = verl_python(), device_kind(job.config.run.device)
     require_hosts(job.config)
     if device == "cuda" and not cluster():

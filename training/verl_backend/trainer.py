@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import re
 import threading
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from operator import itemgetter
 from pathlib import Path
@@ -32,7 +33,8 @@ from training.algorithms.stages import Segment
 from training.config.verl import needs_entropy
 from training.data.reader import load_rows
 from training.errors import Boundary, ErrorInfo, PolicyFault, ProcessLost, SamplerDied, StopRequested, TiltyardError
-from training.journal import CheckpointSaved, Event, Journal, LogLine, Metrics, PhaseChanged, RunFinished
+from training.journal import CheckpointSaved, Event, Journal, LogLine, Metrics, RunFinished
+from training.lanes import played_spans
 from training.machine import disk_fault, require_room
 from training.memory.running import device_fault
 from training.policy.check import COPIED, HALF, Probe, SamplerCheck
@@ -51,6 +53,7 @@ from training.verl_backend.health import Health
 from training.verl_backend.hold import Hold
 from training.verl_backend.loss import update_loss
 from training.verl_backend.lost import LOST, Deaths
+from training.verl_backend.ranks import Ranks
 from training.verl_backend.updates import Dealt, trained_on
 
 FIELDS = ["prompts", "responses", "response_mask", "rollout_log_probs", "old_log_probs", "entropy", "extra_fields"]
@@ -102,7 +105,7 @@ class GroupTrainer(PPOTrainerSync):
         self._job.journal.write(event)
 
     def _phase(self, phase: Any, step: int = 0) -> None:
-        self._write(PhaseChanged(phase=phase, step=step or self._first))
+        self._job.enter(phase, step or self._first)
 
     @property
     def _first(self) -> int:
@@ -131,6 +134,7 @@ class GroupTrainer(PPOTrainerSync):
         own = omega_conf_to_dataclass(OmegaConf.merge(actor, {"use_kl_loss": False}))
         self.actor_rollout_wg.set_loss_fn(partial(update_loss, config=own, kl_weight=beta))
         self._job.started(self._folder.plan.rows, self.config.trainer.device, self._first - 1)
+        self._ranks = Ranks(self._ask, self.config.trainer.device)
         if self._job.config.evaluate.every:
             self._held_out = self._held_out_tasks()
             self._evaluate(self._first - 1)
@@ -150,6 +154,11 @@ class GroupTrainer(PPOTrainerSync):
         """All rollouts have come; those of a process that was lost are no rollouts to learn from."""
         self._deaths.look()
 
+    def _ask(self, function: Callable[..., Any], *given: Any) -> list[Any]:
+        """See ``ranks.Ask``."""
+        workers = self.actor_rollout_wg.workers
+        return list(ray.get([worker.__ray_call__.remote(function, *given) for worker in workers]))
+
     def _rest(self, seconds: float) -> bool:
         """Wait; whether the job was asked to stop."""
         ends = time.monotonic() + seconds
@@ -161,6 +170,7 @@ class GroupTrainer(PPOTrainerSync):
         """A job that was asked to stop ends here: between two steps nothing is lost."""
         self._rest_or_stop(0)
         self._began = self._mark = time.monotonic()
+        self._job.lane.begin()
         self._phase("generating")
 
     def _fetch_one_gen_batch(self) -> TensorDict:
@@ -179,6 +189,7 @@ class GroupTrainer(PPOTrainerSync):
         rows = self._rows(batch)
         played = sorted(zip(places_of(batch.keys), rows["extra_fields"], strict=True), key=itemgetter(0))
         self._rollouts = [rollout_of(fields["facts"]) for _place, fields in played]
+        self._fill_lane()
         self._failures.check(self._first, self._rollouts, time.monotonic() - self._began)
         self._prove(rows)
         masks = [mask.float() for mask in rows["response_mask"].unbind()]
@@ -191,6 +202,17 @@ class GroupTrainer(PPOTrainerSync):
         nested = torch.nested.as_nested_tensor(advantages, layout=torch.jagged)
         given = TensorDict({"advantages": nested, "returns": nested}, batch_size=len(batch))
         return tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=given)
+
+    def _fill_lane(self) -> None:
+        """What the devices did while the trainer waited for the rollouts: they sample, too."""
+        tried = [rollout.trajectory for rollout in self._rollouts]
+        sampled = [turn for trajectory in tried for turn in trajectory.sampled]
+        self._job.lane.fill(played_spans(sampled, [trajectory.ended for trajectory in tried], 0.0, math.inf))
+
+    def on_step_end(self) -> None:
+        """The weights are handed over."""
+        self._job.lane.turn("handover")
+        super().on_step_end()
 
     def _deal(self, keys: Sequence[str]) -> Dealt:
         """The rows of each update."""
@@ -211,6 +233,7 @@ class GroupTrainer(PPOTrainerSync):
                 self._last = figures
             else:
                 self._report(step, figures)
+                self._end_lane(step)
         return batch
 
     def _entropy(self) -> dict[str, float]:
@@ -253,6 +276,11 @@ class GroupTrainer(PPOTrainerSync):
         self._report(step, self._last | handed)
         if self._evaluate(step) or self._save_is_due(step):
             self._save(step)
+        self._end_lane(step)
+
+    def _end_lane(self, step: int) -> None:
+        for event in self._ranks.steps(step, self._job.lane.finish()):
+            self._write(event)
 
     # --- Its checkpoints ---
 
@@ -355,7 +383,7 @@ class TaskRunner:
         plan, stop = folder.plan, threading.Event()
         job = Job(folder.config, folder.run_dir, Journal(folder.own_journal), stop, plan.attempt, earlier=plan.earlier)
         job.base, job.resolved = plan.base, plan.resolved
-        job.journal.write(PhaseChanged(phase="preparing", step=0))
+        job.enter("preparing", 0)
         try:
             self._train(config, job, folder)
         except StopRequested:

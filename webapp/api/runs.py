@@ -37,6 +37,8 @@ from webapp.people.teams.models import Project, Role, TokenScope
 from webapp.results.summary import ENDED, summary_read
 from webapp.runs import answers as shapes
 from webapp.runs.advisories.selectors import advisories_of, diagnosis_view
+from webapp.runs.metrics.devices import STEPS, answer_of, devices_of
+from webapp.runs.metrics.models import DeviceStep
 from webapp.runs.metrics.selectors import curves, metric_names
 from webapp.runs.models import Run
 from webapp.runs.records.listing import run_lines, runs_sorted
@@ -232,6 +234,17 @@ def run_queue(request: HttpRequest, run_id: UUID, body: QueueIn) -> Run:
 def run_advisories(request: HttpRequest, run_id: UUID) -> dict[str, Any]:
     """The advisories of a run: open ones first, of these the gravest, then the newest; 50 at most."""
     return {"items": advisories_of(_run_for(request, run_id))}
+
+
+@router.get("/runs/{uuid:run_id}/devices", response=runs_answers.Devices, auth=open_to(TokenScope.METRICS))
+def run_devices(
+    request: HttpRequest, run_id: UUID, last: Annotated[int, Query(ge=1, le=DeviceStep.KEPT)] = STEPS
+) -> dict[str, Any]:
+    """What each training device of a run did over its `last` steps: phases, and what NVML measured meanwhile."""
+    found = devices_of(_run_for(request, run_id), last)
+    if found is None:
+        return {"answer": "", "worked": None, "devices": []}
+    return {"answer": answer_of(found), "worked": found.worked, "devices": found.devices}
 
 
 @router.get("/runs/{uuid:run_id}/summary", response=runs_answers.RunSummary, auth=open_to(TokenScope.METRICS))

@@ -18,10 +18,12 @@ from pydantic import ValidationError
 from training import journal as run_events
 from training.evaluation import Report
 from training.journal import Event, RunFinished
+from training.lanes import LaneStep
 from training.plain import whole
 from training.redaction import redact
 from webapp.common.storage import attempt_dir, inside
 from webapp.common.text import clean_json, clean_text
+from webapp.runs.metrics.models import DeviceStep
 from webapp.runs.models import Run, RunEvent
 from webapp.runs.registry.models import Checkpoint, CheckpointState
 from webapp.runs.rollouts.figures import Played, decide, judge_functions, note, surprises
@@ -117,6 +119,7 @@ class Batch:
         self.begun_anew: set[UUID] = set()
         self.groups: dict[tuple[int, int], RolloutGroup] = {}
         self.checkpoints: dict[str, Checkpoint] = {}
+        self.devices: dict[tuple[int, str, str], DeviceStep] = {}
         self.events: list[tuple[str, dict[str, Any], datetime]] = []
         self.run_changes: dict[str, Any] = {}
         self.attempt_changes: dict[str, Any] = {}
@@ -126,7 +129,7 @@ class Batch:
         self._functions = judge_functions(run) if functions is None else functions
 
     def __len__(self) -> int:
-        """How many rows, and so how many ``seq`` numbers, the batch needs."""
+        """How many rows, and so how many ``seq`` numbers, the batch needs; the rows of devices have none."""
         parts = (self.points, self.rollouts, self.turns, self.groups, self.checkpoints, self.events)
         return sum(len(part) for part in parts)
 
@@ -193,6 +196,17 @@ class Batch:
         self._keep_seconds("update_seconds", event.values.get("timing/training"))
         self._step_done(step, at)
         self.begins = True
+
+    def _device_step(self, event: run_events.DeviceStep) -> None:
+        step, at = checked_int(event.step, "step"), checked_time(event.t)
+        host, device = clean_text(event.host)[:NAME_MAX], clean_text(event.device)[:NAME_MAX]
+        lane = clean_json(event.model_dump(mode="json", include=set(LaneStep.model_fields)))
+        held = self._present_value("health").get("held_step") == step
+        place = {"step": step, "host": host, "device": device}
+        self.devices[step, host, device] = DeviceStep(
+            run_id=self.run.pk, attempt=self.attempt, at=at, held=held, lane=lane, **place
+        )
+        self.devices = {key: row for key, row in self.devices.items() if key[0] > step - DeviceStep.KEPT}
 
     def _step_done(self, step: int, at: datetime) -> None:
         before = self._present_value("step")
@@ -394,6 +408,7 @@ class Batch:
         }
         error, before = self._add_event(event)["error"], self._present_value("held") or {}
         if error:
+            self._report("held_step", held["step"])
             self.run_changes["held"] = {**held, "error": error, "since": before.get("since") or at.isoformat()}
             return
         if before.get("part", "") != held.get("part", ""):
@@ -433,6 +448,7 @@ _HANDLERS: dict[type[Event], Callable[[Batch, Any], None]] = {
     run_events.StageStarted: Batch._stage_started,
     run_events.PhaseChanged: Batch._phase,
     run_events.Metrics: Batch._metrics,
+    run_events.DeviceStep: Batch._device_step,
     run_events.RolloutStarted: Batch._rollout_started,
     run_events.TurnAdded: Batch._turn,
     run_events.RolloutFinished: Batch._rollout_finished,
@@ -465,6 +481,10 @@ POINTS = (
     " ON CONFLICT (run_id, name, step, attempt) DO UPDATE SET value = excluded.value, seq = excluded.seq"
 )
 FORGET_TURNS = "DELETE FROM rollouts_turn WHERE rollout_id = ANY(%(rollouts)s)"
+FORGET_DEVICES = (
+    "DELETE FROM metrics_devicestep WHERE run_id = %(run)s"
+    " AND (step <= %(outdated)s OR attempt < %(attempt)s AND step >= %(again)s)"
+)
 
 
 @dataclass(frozen=True)
@@ -499,10 +519,15 @@ def _statements(batch: Batch) -> Iterator[Statement]:
         (RolloutGroup, batch.groups.values(), ("run_id", "attempt", "step", "group")),
         (Checkpoint, batch.checkpoints.values(), ("run_id", "attempt", "path")),
         (RunEvent, events, ()),
+        (DeviceStep, batch.devices.values(), ("run_id", "step", "host", "device")),
     )
     for model, rows, unique in tables:
         if model is Turn and batch.begun_anew:
             yield Statement(FORGET_TURNS, {"rollouts": list(batch.begun_anew)})
+        if model is DeviceStep and batch.devices:
+            steps = [step for step, _host, _device in batch.devices]
+            ends = {"outdated": max(steps) - DeviceStep.KEPT, "again": min(steps)}
+            yield Statement(FORGET_DEVICES, {"run": batch.run.pk, "attempt": batch.attempt, **ends})
         if model is RunEvent and batch.points:
             yield Statement(POINTS, {"place": place, **_point_arrays(batch)})
             place += len(batch.points)

@@ -36,7 +36,7 @@ from webapp.people.teams.audit import audit
 from webapp.people.teams.models import AuditAction, Project, User
 from webapp.runs.advisories.models import Advisory, DoctorRules, Examination, Reaction
 from webapp.runs.advisories.selectors import checkpoint_before
-from webapp.runs.metrics.models import MetricPoint
+from webapp.runs.metrics.models import DeviceStep, MetricPoint
 from webapp.runs.models import Attempt, Run
 from webapp.runs.registry.models import Checkpoint
 from webapp.runs.rollouts.models import Rollout, RolloutStatus, Turn
@@ -159,10 +159,20 @@ def _step_facts(run: Run, after: int, steps: Sequence[int]) -> Iterator[StepFact
     for step, name, value in points.values_list("step", "name", "value"):
         figures[step][name] = value
     rollouts = _rollout_facts_by_step(run, after, steps[-1])
+    devices = _device_rows_by_step(run, steps)
+    begun = {first + 1 for first in Attempt.objects.filter(run=run).values_list("first_step", flat=True)}
     for step in steps:
         played = [fact for number in range(after + 1, step + 1) for fact in rollouts.get(number, [])]
-        yield StepFacts(step, figures[step], played, _stage_of_step(run, step))
+        rows = devices.get(step, [])
+        unusual = step in begun or any(row.held for row in rows)
+        uses = [row.found.use for row in rows]
+        yield StepFacts(step, figures[step], played, _stage_of_step(run, step), uses, unusual)
         after = step
+
+
+def _device_rows_by_step(run: Run, steps: Sequence[int]) -> dict[int, list[DeviceStep]]:
+    rows = DeviceStep.objects.filter(run=run, step__in=steps).order_by("step", "host", "device")
+    return {step: list(found) for step, found in groupby(rows, attrgetter("step"))}
 
 
 def _rollout_facts_by_step(run: Run, after: int, upto: int) -> dict[int, list[RolloutFact]]:

@@ -12,7 +12,7 @@ from webapp.retention.views import retention_page
 from webapp.site import home, usage, workers
 from webapp.site.monitoring import views as monitoring
 from webapp.site.palette import views as palette
-from webapp.site.run_pages import list_views, parts, preview, said, views
+from webapp.site.run_pages import devices, list_views, parts, preview, said, views
 
 run_urlpatterns: list[URLPattern | URLResolver] = [
     path("", include("webapp.launch.urls")),
@@ -37,6 +37,7 @@ run_urlpatterns: list[URLPattern | URLResolver] = [
     path("<uuid:pk>/advisories/", views.run_advisories, name="run-advisories"),
     path("<uuid:pk>/spend/", views.run_spending, name="run-spend"),
     path("<uuid:pk>/times/", views.run_times, name="run-times"),
+    path("<uuid:pk>/devices/", devices.run_devices, name="run-devices"),
     path("<uuid:pk>/said/", said.run_said, name="run-said"),
     path("<uuid:pk>/stop/", views.run_stop_view, name="run-stop"),
     path("<uuid:pk>/pause/", views.run_pause_view, name="run-pause"),

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from training.doctor.digest import RolloutFact, StepFacts
+from training.lanes import DeviceUse
 
 BEGIN = 30
 STEPS = 60
@@ -118,7 +119,14 @@ def _destroyed(facts: StepFacts) -> StepFacts:
     return replace(facts, metrics={**facts.metrics, **metrics})
 
 
+def _waiting_device(facts: StepFacts) -> StepFacts:
+    """A device that waits for environments most of the time."""
+    spent = {"generation": 3.0, "environment": 14.0, "training": 3.0}
+    return replace(facts, devices=[DeviceUse("node", "0", 20.0, None, spent)])
+
+
 FAULTS: dict[str, Fault] = {
+    "device_idle": _waiting_device,
     "no_spread": curve("groups/zero_variance_share", lambda _: 0.9),
     "phantom_share": each(lambda one: replace(one, success=0.0 if one.group else one.success)),
     "shaping_above_outcome": each(

@@ -42,6 +42,7 @@ STRICT: dict[str, dict[str, Any]] = {
     "excluded_share": {"excluded_share": 0.5},
     "excluded_bias": {"excluded_gap": 0.9},
     "stall": {"stall_ratio": 100.0},
+    "device_idle": {"idle_share": 0.3},
 }
 """Thresholds that the planted fault does not reach."""
 

@@ -26,11 +26,13 @@ from verl.workers.config import ActorConfig
 
 from training.errors import ClusterShort, PolicyFault, ProcessLost, SamplerDied, StopRequested
 from training.journal import Held
+from training.lanes import Lane
 from training.verl_backend import devices, hold, loop, lost, trainer
 from training.verl_backend.actor import Lesson, error_of
 from training.verl_backend.figures import made_of
 from training.verl_backend.hold import Hold
 from training.verl_backend.loss import update_loss
+from training.verl_backend.ranks import Ranks
 from training.verl_backend.trainer import GroupTrainer, TaskRunner, places_of
 from training.verl_backend.updates import Dealt, trained_on
 
@@ -46,7 +48,8 @@ def bare(step: int = 4, mini: int = 1) -> Any:
         rollouts_per_step=PROMPTS * SIZE, mini_batches=mini, run=SimpleNamespace(seed=42), updates_per_step=mini
     )
     made._updates = mini
-    made._job = SimpleNamespace(config=config, log=lambda text: None)
+    made.at = 0.0
+    made._job = SimpleNamespace(config=config, log=lambda text: None, lane=Lane(lambda: made.at))
     made._failures = SimpleNamespace(check=lambda *given: None)
     made._prove = lambda rows: None
     made._began = 0.0
@@ -56,6 +59,7 @@ def bare(step: int = 4, mini: int = 1) -> Any:
 def facts(name: str, reward: float | None) -> dict[str, Any]:
     """What a process that plays says of a rollout."""
     empty: dict[str, Any] = {"env_parts": {}, "env_errors": 0, "latencies": [], "parts": None, "error": None}
+    empty |= {"sampled": [(1.0, 3.0)] if name.endswith("i0") else [(2.0, 4.0)], "ended": 6.0}
     return empty | {"status": "completed", "turns": 1, "name": name, "row": 0, "reward": reward, "tokens": 2}
 
 
@@ -120,7 +124,19 @@ def names_and_places() -> None:
 def advantages_are_ours() -> None:
     """Each row has the advantage that was computed where it was played, at the tokens that are learned from."""
     made = bare()
+    made._job.lane.turn("waiting")
+    made.at = 10.0
+    made._job.lane.turn("training")
     given, own = computed(made, Rows())
+    made.at = 12.0
+    lane = [
+        ("environment", 0, 1),
+        ("generation", 1, 4),
+        ("environment", 4, 6),
+        ("scoring", 6, 10),
+        ("training", 10, 12),
+    ]
+    assert made._job.lane.finish() == lane
     assert given == [[3, 0, 3], [-3, 0, -3], [0, 0, 0], [0, 0, 0], [1, 0, 1], [-1, 0, -1]], given
     assert own == 1 and made._dealt == Dealt([[4, 5, 1, 0, 2, 3]], 8.0, 4.0, (4,)), made._dealt
     assert made._entropy() == {"actor/entropy": 1.0}
@@ -160,8 +176,13 @@ def several_updates() -> None:
     vars(made._job.config).update(optim=optim, learning_rate=0.25, hardware=SimpleNamespace(total=1), grpo=grpo)
     made.config.actor_rollout_ref = SimpleNamespace(rollout=SimpleNamespace(temperature=0.7))
     made._report = lambda step, figures: reported.append((step, figures))
+    written: list[Any] = []
+    made._write, made._ranks = written.append, Ranks(lambda _function, *_given: [("a", "cpu"), ("a", "cpu")], "cpu")
+    made.at = 5.0
     with patch.object(trainer, "trained_on", once):
         made._update_actor(Rows(), {})
+    lanes = [(each.step, each.host, each.device, each.phases, each.busy) for each in written]
+    assert lanes == [(7, "a", f"cpu:{rank}", {"training": 5.0}, None) for rank in (0, 1)], "the last one continues"
     assert [own for own, _given in asked] == rows
     wanted = {"share_of_tokens": 4.0, "share_of_rows": 2.0, "own_rows": 2, "temperature": 0.7}
     assert [given for _own, given in asked] == [wanted | {"calculate_entropy": True}] * 2
@@ -294,6 +315,7 @@ def ends(error: Exception) -> tuple[list[Any], Exception | None]:
     """What a run whose training raises this writes, and what its task raises then."""
     written: list[Any] = []
     job = SimpleNamespace(step=3, run_dir=Path("/"), journal=SimpleNamespace(write=written.append, close=lambda: None))
+    job.enter = lambda phase, step: written.append((phase, step))
     job.log = lambda text, level="info": written.append((level, text))
     folder = SimpleNamespace(take_variables=lambda: None, run_dir=Path("/"), config=None, own_journal=Path("/"))
     folder.plan = SimpleNamespace(attempt=1, earlier=[], base=None, resolved={})

@@ -25,6 +25,8 @@ def fact(index: int, reward: float | None, **over: Any) -> dict[str, Any]:
         "env_parts": {"task_success": float(index == 3)},
         "env_errors": index,
         "latencies": [float(index)],
+        "sampled": [(5.0, 6.0 + index)],
+        "ended": 7.0 + index,
         "error": None,
     }
     return found | over

@@ -182,6 +182,15 @@ def test_two_steps(
         assert verl.values.get("kl") == pytest.approx(trl.values["kl"], abs=1e-6) if beta else "kl" not in verl.values
         assert verl.values["entropy"] == pytest.approx(trl.values["entropy"], abs=1e-5)
 
+    # Each device says what it did: the same, for each waits for the slowest, and what TRL's does.
+    lanes = [(event.step, event.device) for event in of_type(run_dir, "device_step")]
+    names_of_devices = ["cpu"] if devices == 1 else ["cpu:0", "cpu:1"]
+    assert lanes == [(step, name) for step in (1, 2) for name in names_of_devices]
+    parts = {"generation", "environment", "scoring", "handover", "training", "evaluating", "saving"}
+    for event in of_type(run_dir, "device_step"):
+        assert set(event.phases) == parts, event
+        assert sum(event.phases.values()) == pytest.approx(event.seconds, abs=0.01) and event.busy is None
+
     # The samplers have the trainer's weights, before and after the update.
     gaps = [event.values["sampling/logprob_gap_max"] for event in trained(run_dir)]
     assert len(gaps) == STEPS and max(gaps) < 1e-4

@@ -280,13 +280,14 @@ def test_a_held_step_says_what_it_waits_for_and_how_long() -> None:
             "until": "2023-11-14T22:14:20.500000+00:00",
             "error": ERROR.model_dump(mode="json"),
             "since": "2023-11-14T22:13:20.500000+00:00",
-        }
+        },
+        "health": {"held_step": 3},
     }
     ((kind, payload, at),) = batch.events
     assert (kind, payload["step"], payload["tries"], at) == ("held", 3, 2, AT)
     assert set(payload) == {"step", "error", "tries", "next_try_s", "patience_left_s", "part"} and payload["part"] == ""
     batch.add(run_events.Held(step=3, next_try_s=-5, t=T))
-    assert batch.run_changes == {"held": None}
+    assert batch.run_changes == {"held": None, "health": {"held_step": 3}}, "which step it was stays known"
     past = batch_of(run_events.Held(step=3, error=ERROR, next_try_s=-5)).run_changes["held"]
     assert past["next_try_at"] == "2023-11-14T22:13:20.500000+00:00"
     with pytest.raises(BadEvent, match=r"^a wait of 1e\+300 s is out of range$"):

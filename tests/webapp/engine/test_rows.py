@@ -16,7 +16,7 @@ from django.db import connection, models
 from envs.wire import Message
 from training import journal
 from webapp.engine.batch import Batch, statements_of, write_rows
-from webapp.runs.metrics.models import MetricPoint
+from webapp.runs.metrics.models import DeviceStep, MetricPoint
 from webapp.runs.models import Run, RunEvent
 from webapp.runs.registry.models import Checkpoint
 from webapp.runs.rollouts.models import Rollout, RolloutGroup, Turn
@@ -62,6 +62,7 @@ def full(make_run: Callable[..., Run]) -> Batch:
     batch.turns[rollout.pk, 1] = _filled(Turn, rollout=rollout, run=run, number=1)
     batch.groups[1, 2] = _filled(RolloutGroup, run=run, attempt=1, step=1, group=2)
     batch.checkpoints["c"] = _filled(Checkpoint, run=run, project=run.project, attempt=1, path="c")
+    batch.devices[1, "a", "0"] = _filled(DeviceStep, run=run, step=1, host="a", device="0")
     batch.points["loss", 1], batch.points["grad", 1] = float("inf"), -1e300
     batch.events.append(("log", {"message": ODD}, AT))
     return batch
@@ -75,6 +76,8 @@ def test_every_column_arrives_as_it_was(full: Batch) -> None:
         row.pk = there.pk
         assert _as_it_is(there) == _as_it_is(row)
         assert there.seq == place
+    (device,) = full.devices.values()
+    assert _as_it_is(DeviceStep.objects.get()) == _as_it_is(device) and len(full) == 7
     points = dict(MetricPoint.objects.values_list("name", "value"))
     assert points == {"loss": float("inf"), "grad": -1e300}
     assert sorted(MetricPoint.objects.values_list("seq", flat=True)) == [104, 105]

@@ -134,6 +134,54 @@ class Advisory(Answer):
     before: CheckpointPlace | None = Field(description="the newest checkpoint from before it; a child may start there")
 
 
+class DeviceSpan(Answer):
+    """A phase of a step without a break, in seconds since the step began."""
+
+    phase: str = Field(description="generation, environment, scoring, waiting, handover, training, saving, evaluating")
+    begin: float
+    end: float
+
+
+class DeviceStep(Answer):
+    """A training device over one step, with the evaluation and the checkpoint that follow it."""
+
+    step: int
+    seconds: float
+    phases: dict[str, float] = Field(description="seconds of each phase that took a millisecond")
+    spans: list[DeviceSpan] = Field(description="in order, 64 at most")
+    left_out: int = Field(description="shorter spans that are missing in `spans`")
+    busy: float | None = Field(description="mean share of the time in which it computed (NVML); null: not measured")
+    memory: int | None = Field(description="most bytes in use; null: not measured")
+    power_w: float | None = Field(description="mean draw in watts; null: not measured")
+
+
+class DeviceWork(Answer):
+    """How much of the time devices worked, shares from 0 to 1."""
+
+    share: float
+    measured: bool = Field(description="as NVML measured it; else generation and training by the trainer's phases")
+    steps: int = Field(description="of devices, that it is the share of")
+    left_out: int = Field(description="such steps that NVML did not measure")
+    waits: dict[str, float] = Field(description="by phase, the longest first")
+
+
+class Device(Answer):
+    """A training device and its steps, oldest first."""
+
+    host: str
+    device: str = Field(description="number or id, or cpu")
+    worked: DeviceWork | None = Field(description="null: it only evaluated")
+    steps: list[DeviceStep]
+
+
+class Devices(Answer):
+    """What the training devices of a run did over its last steps. 50 steps of a run are kept."""
+
+    answer: str = Field(description="in the language that was asked for; empty where nothing was recorded")
+    worked: DeviceWork | None = Field(description="all of them together")
+    devices: list[Device]
+
+
 class RunFile(Answer):
     """A file of a run's metrics."""
 

@@ -7,7 +7,6 @@ beat of any worker drops rows that are older than ``FORGET``.
 
 from __future__ import annotations
 
-import glob
 import logging
 import os
 import re
@@ -30,6 +29,7 @@ from django.db.models import QuerySet
 from django.db.models.functions import Now
 
 from training.children import RAY_ADDRESS, bare_env, limited_child
+from training.devices import visible_devices
 from training.plain import number_in
 from webapp.common import objects
 from webapp.common.clock import measure
@@ -161,14 +161,6 @@ FORGET = timedelta(days=7)
 ASK_LIMIT_S, MOST_GPUS = 10.0, 64
 CAPABILITY = re.compile(r"\d{1,2}\.\d{1,2}", re.ASCII)
 NAME_VARIABLE = "TILTYARD_WORKER"
-
-
-def visible_devices() -> list[str]:
-    """The GPUs that the worker sees, by number or id; those of the driver where nothing says which."""
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if visible is None:
-        visible = ",".join(path.removeprefix("/dev/nvidia") for path in sorted(glob.glob("/dev/nvidia[0-9]*")))
-    return [item.strip() for item in visible.split(",") if item.strip() not in {"", "-1"}]
 
 
 def device() -> str:

@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from training.doctor import CURVES, RULES, SEVERITIES, TITLES, Diagnosis
 from training.metrics import METRICS
-from training.words import sentence
+from training.words import Sentence
 from webapp.common.text import in_words, translated
 from webapp.runs.advisories.models import Advisory, Examination
 from webapp.runs.models import Run
@@ -186,7 +186,7 @@ def _advisory_view(row: Advisory, before: Checkpoint | None) -> AdvisoryView:
         last=row.last,
         open=row.open,
         title=translated(rule.title),
-        sentence=in_words(sentence(rule.sentence, **evidence.get("figures", {}))),
+        sentence=in_words(Sentence.of({"template": rule.sentence, "values": evidence.get("figures", {})})),
         meaning=translated(rule.meaning),
         remedy=translated(rule.remedy),
         acts=rule.acts,

@@ -1,9 +1,10 @@
-"""Curves."""
+"""Curves, and what training devices did over the last steps."""
 
 from __future__ import annotations
 
 from django.db import models
 
+from training.lanes import LaneStep
 from webapp.runs.models import Run
 from webapp.runs.numbering import seq_index
 
@@ -24,3 +25,31 @@ class MetricPoint(models.Model):
 
     def __str__(self) -> str:
         return f"{self.name} at {self.step}"
+
+
+class DeviceStep(models.Model):
+    """A training device over one step; ``lane`` is a ``LaneStep``, which ended at ``at``. ``held``: it waited for
+    something that came back.
+
+    Of a run the newest ``KEPT`` steps are kept. An attempt that trains a step again replaces it and those after it.
+    """
+
+    KEPT = 50
+
+    pk = models.CompositePrimaryKey("run", "step", "host", "device")
+    run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="device_steps", db_index=False)  # begins pk
+    step = models.PositiveIntegerField()
+    host = models.CharField(max_length=120)
+    device = models.CharField(max_length=120)
+    attempt = models.PositiveIntegerField()
+    at = models.DateTimeField()
+    held = models.BooleanField(default=False)
+    lane = models.JSONField()
+
+    def __str__(self) -> str:
+        return f"{self.host} {self.device} in step {self.step}"
+
+    @property
+    def found(self) -> LaneStep:
+        """The lane."""
+        return LaneStep.model_validate(self.lane)

@@ -13,7 +13,6 @@ from django.db.models import Case, QuerySet, When
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils.translation import gettext as _
-from django.utils.translation import pgettext
 from django.views.decorators.http import require_GET
 
 from training.evaluation import Report
@@ -23,6 +22,7 @@ from webapp.common.words import Outcome
 from webapp.engine.services import whole_checkpoints
 from webapp.evaluation.comparison.boards import interval_of
 from webapp.evaluation.comparison.figures import Cell, Column, cell, known_columns
+from webapp.runs.metrics.devices import phase_names
 from webapp.runs.metrics.selectors import figures_since
 from webapp.runs.models import Attempt, Run, RunEvent
 from webapp.runs.records.selectors import own_run
@@ -45,7 +45,7 @@ METRICS = {
     "environment": "timing/environment",
     "scoring": "timing/scoring",
     "waiting": "timing/waiting",
-    "sync": "sampling/sync_seconds",
+    "handover": "sampling/sync_seconds",
     "training": "timing/training",
     "saving": "timing/saving",
     "evaluating": "timing/evaluating",
@@ -94,21 +94,6 @@ class Times(NamedTuple):
     ahead: bool
 
 
-def phase_names() -> dict[str, str]:
-    """The title of each phase, as a noun."""
-    return {
-        "generation": pgettext("phase of a step", "generation"),
-        "environment": pgettext("phase of a step", "environment"),
-        "scoring": pgettext("phase of a step", "scoring"),
-        "waiting": pgettext("phase of a step", "wait for rollouts"),
-        "sync": pgettext("phase of a step", "handover of weights"),
-        "training": pgettext("phase of a step", "training"),
-        "saving": pgettext("phase of a step", "saving"),
-        "evaluating": pgettext("phase of a step", "evaluation"),
-        "other": pgettext("phase of a step", "other"),
-    }
-
-
 def places_of(run: Run) -> int:
     """How many lines the card keeps for steps."""
     return min(STEPS, max(run.total_steps, run.step, 1))
@@ -154,11 +139,11 @@ def parts_of(figures: Mapping[str, float]) -> dict[str, float]:
     if METRICS["waiting"] in figures:
         parts = {phase: seconds for phase, seconds in parts.items() if phase not in PLAYED}
     if HANDOVER in figures:
-        parts = {phase: seconds for phase, seconds in parts.items() if phase != "sync"}
+        parts = {phase: seconds for phase, seconds in parts.items() if phase != "handover"}
         if figures[HANDOVER] > 0:
-            parts["sync"] = figures[HANDOVER]
-    elif "sync" in parts and "training" in parts:
-        parts["training"] = max(0.0, parts["training"] - parts["sync"])
+            parts["handover"] = figures[HANDOVER]
+    elif "handover" in parts and "training" in parts:
+        parts["training"] = max(0.0, parts["training"] - parts["handover"])
     left = (step or 0.0) - sum(seconds for phase, seconds in parts.items() if phase not in AFTER)
     if step is not None and left > LEAST_OTHER * step:
         parts["other"] = left

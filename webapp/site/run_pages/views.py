@@ -61,6 +61,7 @@ from webapp.runs.registry.models import Checkpoint
 from webapp.runs.reports import held_text, report_lines
 from webapp.runs.states import LEASED, TERMINAL, Priority, RunState
 from webapp.site.run_pages import page
+from webapp.site.run_pages.devices import has_card
 from webapp.site.run_pages.ended import Reader, context_of, replaced_tiles
 from webapp.site.run_pages.flight import flight_of
 from webapp.site.run_pages.parts import family_of, held_out_of, room_for, times_of
@@ -110,6 +111,7 @@ def run_detail(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
         "said": newest_said(run) if soon else None,
         "later": not soon,
         "places": room_for(run),
+        "has_devices": has_card(run),
         "config": page.config_texts(run, places=_is_owner(project)),
         "changed": page.changed_options(run),
         "custom_code": page.custom_code(run),

@@ -1,4 +1,4 @@
-"""What devices do now: read from NVML (a fake in place of NVIDIA's module), kept in the worker's row, and shown."""
+"""What devices do now: read every few seconds, kept in the worker's row, and shown."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import re
 import threading
 import time
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
 
@@ -14,113 +13,19 @@ import pytest
 from django.test import Client
 
 from tests.chaos.services import wait_until
+from tests.training.nvml import BUSY, GIB, IDLE, FakeNvml
 from webapp.common.workers import beating, devices
 from webapp.common.workers.models import Worker
 from webapp.people.teams.models import User
 
-GIB = 1 << 30
+
+@pytest.fixture(autouse=True)
+def no_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No device of this machine is read."""
+    monkeypatch.setattr("training.devices.pynvml", FakeNvml())
 
 
-class NVMLError(Exception):
-    """As pynvml's."""
-
-
-class FakeNvml:
-    """The part of ``pynvml`` that is used, for two devices; a question in ``refused`` has no answer."""
-
-    NVMLError = NVMLError
-    NVML_TEMPERATURE_GPU = 0
-
-    def __init__(self, *refused: str) -> None:
-        self.refused, self.open, self.inits = set(refused), 0, 0
-
-    def _answer(self, question: str, value: Any) -> Any:
-        if question in self.refused or not self.open:
-            raise NVMLError(question)
-        return value
-
-    def nvmlInit(self) -> None:
-        self.open += 1
-        try:
-            self._answer("init", None)
-        except NVMLError:
-            self.open -= 1
-            raise
-        self.inits += 1
-
-    def nvmlShutdown(self) -> None:
-        self.open -= 1
-
-    def nvmlDeviceGetHandleByIndex(self, index: int) -> int:
-        if index > 1:
-            raise NVMLError("no such device")
-        return int(self._answer("handle", index))
-
-    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> int:
-        if uuid != "GPU-1b":
-            raise NVMLError("no such device")
-        return int(self._answer("handle", 1))
-
-    def nvmlDeviceGetName(self, handle: int) -> str:
-        return str(self._answer("name", "NVIDIA H200"))
-
-    def nvmlDeviceGetUtilizationRates(self, handle: int) -> Any:
-        return self._answer("busy", SimpleNamespace(gpu=(93, 0)[handle], memory=5))
-
-    def nvmlDeviceGetMemoryInfo(self, handle: int) -> Any:
-        return self._answer("memory", SimpleNamespace(used=(40 * GIB, 0)[handle], total=140 * GIB))
-
-    def nvmlDeviceGetPowerUsage(self, handle: int) -> int:
-        return int(self._answer("power", (312_400, 70_000)[handle]))
-
-    def nvmlDeviceGetTemperature(self, handle: int, sensor: int) -> int:
-        return int(self._answer("temperature", (61, 30)[handle]))
-
-
-@pytest.fixture
-def nvml(monkeypatch: pytest.MonkeyPatch) -> Callable[..., FakeNvml]:
-    def use(*refused: str) -> FakeNvml:
-        fake = FakeNvml(*refused)
-        monkeypatch.setattr(devices, "pynvml", fake)
-        return fake
-
-    return use
-
-
-BUSY = devices.Reading("0", "NVIDIA H200", 0.93, 40 * GIB, 140 * GIB, 312.4, 61)
-IDLE = devices.Reading("GPU-1b", "NVIDIA H200", 0.0, 0, 140 * GIB, 70.0, 30)
-
-
-def test_devices_are_read_by_number_and_by_id(nvml: Callable[..., FakeNvml]) -> None:
-    fake = nvml()
-    assert devices.read_devices(["0", "GPU-1b", "2", "GPU-other"]) == [BUSY, IDLE]
-    assert devices.read_devices([]) == [] and (fake.open, fake.inits) == (0, 2)
-
-
-@pytest.mark.parametrize(
-    ("refused", "fields"),
-    [
-        ("busy", {"busy": None}), ("memory", {"memory_used": None, "memory": None}), ("power", {"power_w": None}),
-        ("temperature", {"temperature_c": None}), ("name", {"name": ""}),
-    ],
-)  # fmt: skip
-def test_what_a_device_does_not_report_is_missing_and_not_0(
-    nvml: Callable[..., FakeNvml], refused: str, fields: dict[str, Any]
-) -> None:
-    nvml(refused)
-    assert devices.read_devices(["0"]) == [BUSY._replace(**fields)]
-
-
-def test_without_a_driver_or_the_package_nothing_is_known(
-    nvml: Callable[..., FakeNvml], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert nvml("init").open == 0 and devices.read_devices(["0"]) is None
-    monkeypatch.setattr(devices, "pynvml", None)
-    assert devices.read_devices(["0"]) is None
-
-
-def test_the_reader_forgets_what_is_old(nvml: Callable[..., FakeNvml], monkeypatch: pytest.MonkeyPatch) -> None:
-    nvml()
+def test_the_reader_forgets_what_is_old(monkeypatch: pytest.MonkeyPatch) -> None:
     reader = devices.Reader(["0"])
     assert reader.latest() is None
     for age_s, found in ((devices.OLD_AFTER_S - 1, [BUSY._asdict()]), (devices.OLD_AFTER_S + 1, None)):
@@ -130,8 +35,7 @@ def test_the_reader_forgets_what_is_old(nvml: Callable[..., FakeNvml], monkeypat
     assert reader.latest() is None
 
 
-def test_the_reader_survives_a_fault_and_ends(nvml: Callable[..., FakeNvml], monkeypatch: Any, caplog: Any) -> None:
-    nvml()
+def test_the_reader_survives_a_fault_and_ends(monkeypatch: Any, caplog: Any) -> None:
     monkeypatch.setattr(devices, "READ_EVERY_S", 0.01)
     answers = iter([[BUSY], ValueError("odd"), [IDLE]])
 

@@ -14,7 +14,7 @@ from django.utils import timezone
 from psycopg.sql import SQL, Identifier
 
 from training.doctor.digest import StepFacts
-from webapp.runs.metrics.models import MetricPoint
+from webapp.runs.metrics.models import DeviceStep, MetricPoint
 from webapp.runs.models import Attempt, Run
 from webapp.runs.rollouts.models import Rollout, Turn
 from webapp.runs.states import RunState
@@ -39,6 +39,20 @@ def record() -> Record:
             MetricPoint(run=run, attempt=run.attempt, step=facts.step, name=name, value=value, seq=1)
             for facts in found
             for name, value in facts.metrics.items()
+        )
+        _copy_in(
+            DeviceStep(
+                run=run,
+                attempt=run.attempt,
+                step=facts.step,
+                host=use.host,
+                device=use.device,
+                at=now,
+                lane={"step": facts.step, **use._asdict()},
+                held=False,
+            )
+            for facts in found
+            for use in facts.devices
         )
         rows = [_row(run, facts, place) for facts in found for place in range(len(facts.rollouts))]
         _copy_in(rows)

@@ -18,7 +18,7 @@ def test_the_parts_of_a_step_add_up_to_it_and_what_came_after() -> None:
     """The handover lies in what the trainer calls training, saving and evaluating next to the step."""
     parts = parts_of(PLAIN | {"timing/training": 2.25, "sampling/sync_seconds": 0.75, "timing/saving": 3.0})
     assert parts == {
-        "generation": 1.0, "environment": 0.5, "scoring": 0.25, "sync": 0.75, "training": 1.5, "saving": 3.0,
+        "generation": 1.0, "environment": 0.5, "scoring": 0.25, "handover": 0.75, "training": 1.5, "saving": 3.0,
     }  # fmt: skip
     assert sum(parts.values()) == 4.0 + 3.0
 
@@ -27,16 +27,16 @@ def test_a_handover_that_is_measured_for_itself_takes_nothing_of_training() -> N
     """What ran while the trainer trained (``sync_seconds``) took no time of the step."""
     measured = PLAIN | {"timing/training": 1.5, "timing/handover": 0.75, "sampling/sync_seconds": 2.5}
     assert parts_of(measured) == {
-        "generation": 1.0, "environment": 0.5, "scoring": 0.25, "training": 1.5, "sync": 0.75,
+        "generation": 1.0, "environment": 0.5, "scoring": 0.25, "training": 1.5, "handover": 0.75,
     }  # fmt: skip
-    assert "sync" not in parts_of(measured | {"timing/handover": 0.0})
+    assert "handover" not in parts_of(measured | {"timing/handover": 0.0})
 
 
 def test_what_is_left_of_a_step_is_other_and_what_was_not_measured_is_no_zero() -> None:
     assert parts_of(PLAIN | {"timing/training": 1.25}) == {
         "generation": 1.0, "environment": 0.5, "scoring": 0.25, "training": 1.25, "other": 1.0,
     }  # fmt: skip
-    assert "sync" not in parts_of(PLAIN) and parts_of({"timing/step": 2.0}) == {"other": 2.0}
+    assert "handover" not in parts_of(PLAIN) and parts_of({"timing/step": 2.0}) == {"other": 2.0}
     assert parts_of({"timing/evaluating": 9.0}) == {}, "held-out tasks before the first step are no step"
     assert parts_of({"timing/generation": 2.0, "timing/environment": 0.0}) == {"generation": 2.0}
 
