@@ -39,7 +39,8 @@ def test_the_corpus_is_large_enough() -> None:
 
 @pytest.mark.parametrize("name", CORPUS)
 def test_a_hostile_file_ends_with_line_and_reason(tmp_path: Path, name: str) -> None:
-    data, line, words = CORPUS[name]
+    made, line, words = CORPUS[name]
+    data = made() if callable(made) else made
     start = sum(os.times()[:4])
     report = checked(tmp_path, data)
     assert sum(os.times()[:4]) - start < 10, "seconds of processors"
