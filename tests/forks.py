@@ -8,6 +8,9 @@ imported in the environment of the tests, all forks hash strings alike, it ends 
 `ps` and `/proc` show the command and the environment of the process that was forked. Tests of such things have the
 marker ``plain_start``; slow tests start plain processes without it, and so do the workers that tests start.
 
+The workers of pytest-xdist are forked too (``tests/worker.py``): they import the same, and their first act is to fork
+a loader of trainers that need not import it again.
+
 There is a loader (``python -m tests.forks``) of each kind; the short commands have one without torch, because they
 limit their own memory. A loader is our child and forks twice. The process in the middle ends at once, and the kernel
 gives its child to the next ancestor that takes orphans, which we are for that moment. It is started by the first
@@ -78,7 +81,8 @@ LIGHT = Kind(
     ),
     PYTHONS,
 )  # fmt: skip
-KINDS = {"heavy": HEAVY, "light": LIGHT}
+WORKER = Kind((("tests.worker",),), (*HEAVY.modules, *LIGHT.modules, "envs.tools.server"), HEAVY.variables)
+KINDS = {"heavy": HEAVY, "light": LIGHT, "worker": WORKER}
 
 
 class Loader:
@@ -91,12 +95,27 @@ class Loader:
         self._one_at_a_time = threading.Lock()
         self._ready = False
 
+    @classmethod
+    def like_us(cls, name: str) -> Loader:
+        """One that is a fork of this process, which has imported what the kind imports and has no other thread."""
+        loader = cls(name)
+        if os.fork() == 0:
+            loader._socket.close()
+            nothing = os.open(os.devnull, os.O_RDWR)
+            for number in (0, 1):  # what we read and write there is not meant for it
+                os.dup2(nothing, number)
+            serve_and_run(loader._its_socket)
+        loader._its_socket.close()
+        loader._ready = True
+        return loader
+
     def ready(self, wait_s: float = 0.0) -> bool:
         """Whether it can be forked by then; the first who asks has it started."""
         with self._one_at_a_time:
-            self._process = self._process or self._started()
-            if not self._ready and select.select([self._socket], [], [], wait_s)[0]:
-                self._ready = self._socket.recv(1) == READY
+            if not self._ready:
+                self._process = self._process or self._started()
+                if select.select([self._socket], [], [], wait_s)[0]:
+                    self._ready = self._socket.recv(1) == READY
             return self._ready
 
     def fork(self, asked: dict[str, Any], descriptors: Mapping[int, int]) -> int:
@@ -124,7 +143,7 @@ class Loader:
             )
 
     def end(self) -> None:
-        """End it; its forks live on."""
+        """End it; its forks live on. A fork of ours ends by itself when it is asked no more."""
         self._socket.close()
         self._its_socket.close()
         if self._process is not None:
@@ -175,6 +194,10 @@ def _starting(start: Callable[..., int]) -> Iterator[None]:
         yield
     finally:
         subprocess._fork_exec = before  # type: ignore[attr-defined]
+
+
+OWN: dict[str, Loader] = {}
+"""By its name: the loader that was forked from this process at its begin, where it is a worker of pytest-xdist."""
 
 
 # --- The loader -----------------------------------------------------------------------------------------------------
@@ -241,6 +264,13 @@ def run(module: str) -> None:
     os._exit(code)
 
 
+def serve_and_run(sock: socket.socket) -> None:
+    """Never returns."""
+    asked, received = serve(sock)
+    become(asked, received)
+    run(asked["module"])
+
+
 def main() -> None:
     """Import what the commands of a kind import, then fork."""
     with no_collections():
@@ -249,9 +279,7 @@ def main() -> None:
     freeze()
     sock = socket.socket(fileno=int(sys.argv[2]))
     sock.sendall(READY)
-    asked, received = serve(sock)
-    become(asked, received)
-    run(asked["module"])
+    serve_and_run(sock)
 
 
 if __name__ == "__main__":

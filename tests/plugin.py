@@ -2,27 +2,32 @@
 
 Both live in a folder of this session and die with it, by the kernel's hand if pytest is killed; so `--reuse-db` only
 saves dropping databases that go anyway. With pytest-xdist the controller starts them, and each worker gets its
-own database (pytest-django's suffix), Redis database and data folder.
+own database (pytest-django's suffix), Redis database and data folder, and is forked from a process that has imported
+what takes longest to import (``tests/forks.py``).
 """
 
 from __future__ import annotations
 
 import atexit
 import os
+import shlex
 import shutil
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import psycopg
 import pytest
 
 from tests import pure
+from tests.forks import Loader, forked_trainers
 from tests.pure import pytest_collectstart, pytest_runtest_teardown, set_library_environment
 from webapp.common.env import secret_key
 from webapp.common.host import Embedded
@@ -35,6 +40,7 @@ FOLDER_VARIABLE = "TILTYARD_TEST_FOLDER"
 REDIS_VARIABLE = "TILTYARD_TEST_REDIS_URL"
 COMPILING_VARIABLE = "TILTYARD_TEST_COMPILING"
 FIRST_WORKER = "gw0"
+LOADER_LIMIT_S = 120.0
 NO_CHROMIUM = "needs Chromium on the PATH, and libatomic (Debian: apt-get install chromium-headless-shell libatomic1)"
 
 
@@ -92,6 +98,22 @@ def template_ready(seconds: float = 240.0) -> str:
     while time.monotonic() < until and not (done.exists() and done.read_text()):
         time.sleep(0.1)
     return TEMPLATE if done.exists() and done.read_text() == "0" else ""
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes(config: pytest.Config, specs: Sequence[Any]) -> None:
+    """In the controller, before it starts the workers: have them forked. Where that fails, they start as ever."""
+    if sys.platform != "linux":
+        return
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # the workers would set it later than they have torch
+    loader = Loader("worker")
+    config.add_cleanup(loader.end)
+    if loader.ready(wait_s=LOADER_LIMIT_S):
+        forked = ExitStack()
+        forked.enter_context(forked_trainers(loader))
+        config.add_cleanup(forked.close)  # so late, because a worker that crashes has a successor
+        for spec in specs:
+            spec.python = shlex.join([sys.executable, "-m", "tests.worker"])
 
 
 def uncompiled(tests: Path) -> bool:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.forks import Loader, forked_trainers, plain_trainers
+from tests.forks import OWN, Loader, forked_trainers, plain_trainers
 from webapp.common.host import die_with_parent
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -83,7 +83,8 @@ def _trainers_are_forked() -> Iterator[None]:
         return
     names = ["light"] if Path("/dev/nvidiactl").exists() else ["heavy", "light"]
     with ExitStack() as stack:
-        for loader in map(Loader, names):
+        for name in names:
+            loader = OWN.get(name) or Loader(name)
             stack.callback(loader.end)
             stack.enter_context(forked_trainers(loader))
         yield

@@ -7,11 +7,13 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from tests.forks import Loader, forked_trainers
@@ -172,6 +174,54 @@ def test_no_one_waits_for_the_loader() -> None:
         done = subprocess.run([sys.executable, "-m", "json.tool", "--help"], capture_output=True, timeout=60)
     assert done.returncode == 0
     other.end()
+
+
+AS_WORKER = """
+import os, subprocess, sys
+from tests.forks import OWN, forked_trainers
+with forked_trainers(OWN["heavy"], [("probe",)]):
+    child = subprocess.run([sys.executable, "-m", "probe"], stdout=subprocess.PIPE, text=True)
+print(child.returncode, child.stdout.split() == ["True", str(os.getpid())])
+"""
+ITS_LOADER = "import psutil; (own,) = psutil.Process().children(); print(own.pid, flush=True); input()"
+
+
+@pytest.fixture
+def worker(tmp_path: Path, loader: Loader) -> Callable[..., subprocess.Popen[bytes]]:
+    """``worker(way, code)``: a worker of pytest-xdist that is sent this code."""
+    (tmp_path / "probe.py").write_text("import os, sys; print('torch' in sys.modules, os.getppid())")
+
+    def make(way: str, code: str) -> subprocess.Popen[bytes]:
+        argv = [sys.executable, "-m", "tests.worker", "-u", "-c", "what execnet has plain workers run"]
+        with forked_trainers(loader, [("tests.worker",)]) if way == "forked" else nullcontext():
+            child = subprocess.Popen(argv, cwd=tmp_path, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        assert child.stdin is not None
+        child.stdin.write(f"{code!r}\n".encode())
+        child.stdin.flush()
+        return child
+
+    return make
+
+
+def test_a_worker_forks_trainers_from_a_loader_that_imported_nothing_again(worker: Any) -> None:
+    child = worker("forked", AS_WORKER)
+    assert (child.communicate(timeout=60)[0], child.returncode) == (b"0 True\n", 0)
+
+
+def test_a_worker_that_was_started_plainly_starts_a_loader_when_it_needs_one(worker: Any) -> None:
+    child = worker("plain", "from tests.forks import OWN; print(OWN)")
+    assert (child.communicate(timeout=60)[0], child.returncode) == (b"{}\n", 0)
+
+
+def test_the_loader_of_a_worker_ends_with_it(worker: Any) -> None:
+    child = worker("forked", ITS_LOADER)
+    own = psutil.Process(int(child.stdout.readline()))
+    child.kill()
+    assert child.communicate(timeout=20)[0] == b""
+    until = time.monotonic() + 20
+    while own.is_running() and own.status() != psutil.STATUS_ZOMBIE and time.monotonic() < until:
+        time.sleep(0.05)
+    assert not own.is_running() or own.status() == psutil.STATUS_ZOMBIE
 
 
 def test_a_program_in_the_place_of_python_is_started(

@@ -1,14 +1,26 @@
-"""In a fresh clone one worker compiles the tests, and the others wait for it, but not without end."""
+"""Workers are forked from a process that has imported what they import. In a fresh clone one worker compiles the tests,
+and the others wait for it, but not without end."""
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from tests.plugin import COMPILING_VARIABLE, FOLDER_VARIABLE, pytest_collection_finish, uncompiled, wait_until_compiled
+from tests.forks import LIGHT
+from tests.plugin import (
+    COMPILING_VARIABLE,
+    FOLDER_VARIABLE,
+    pytest_collection_finish,
+    pytest_xdist_setupnodes,
+    uncompiled,
+    wait_until_compiled,
+)
 
 
 @pytest.fixture
@@ -55,3 +67,35 @@ def test_a_clone_is_fresh_until_a_test_was_compiled(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(sys, "dont_write_bytecode", False)
     (folder / "test_one.cpython-311-pytest-9.2.0.pyc").touch()
     assert not uncompiled(tmp_path)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="workers are forked on Linux")
+@pytest.mark.parametrize("ready", [True, False])
+def test_workers_are_forked_where_the_loader_is_ready(monkeypatch: pytest.MonkeyPatch, ready: bool) -> None:
+    ended: list[bool] = []
+
+    class Stub:
+        name, kind, env = "worker", LIGHT, dict[str, str]()
+
+        def __init__(self, name: str) -> None:
+            assert name == "worker"
+
+        def ready(self, wait_s: float) -> bool:
+            assert wait_s >= 60
+            return ready
+
+        def end(self) -> None:
+            ended.append(True)
+
+    monkeypatch.setattr("tests.plugin.Loader", Stub)
+    cleanups: list[Any] = []
+    before = subprocess._fork_exec  # type: ignore[attr-defined]
+    specs = [SimpleNamespace(python=None), SimpleNamespace(python=None)]
+    pytest_xdist_setupnodes(SimpleNamespace(add_cleanup=cleanups.append), specs)  # type: ignore[arg-type]
+    during = subprocess._fork_exec  # type: ignore[attr-defined]
+    for clean in reversed(cleanups):
+        clean()
+    words = f"{sys.executable} -m tests.worker" if ready else None
+    assert [spec.python for spec in specs] == [words, words]
+    assert (during is not before) == ready and subprocess._fork_exec is before  # type: ignore[attr-defined]
+    assert ended == [True]
