@@ -52,7 +52,8 @@ THREADS = "OMP_NUM_THREADS"
 
 class Kind(NamedTuple):
     """What is forked from one process: commands by their first words, the modules that it has imported for them, and
-    the variables that are read meanwhile: a child that has others than the loader starts plainly."""
+    the variables that are read meanwhile: a child that has others than the loader starts plainly. Trainers are forked
+    only where there is no CUDA device (`tests/processes.py`), so that no variable can hide one."""
 
     commands: tuple[tuple[str, ...], ...]
     modules: tuple[str, ...]
@@ -68,7 +69,7 @@ HEAVY = Kind(
         "training.algorithms.sft", "training.algorithms.values", "training.chat.serve", "training.preflight",
         "transformers.models.qwen3.modeling_qwen3",
     ),
-    PYTHONS | LIBRARIES - {THREADS, "TOKENIZERS_PARALLELISM"},
+    PYTHONS | LIBRARIES - {THREADS, "TOKENIZERS_PARALLELISM", "CUDA_VISIBLE_DEVICES"},
 )  # fmt: skip
 LIGHT = Kind(
     (

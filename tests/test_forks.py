@@ -124,6 +124,13 @@ def test_what_a_fork_cannot_be_given_is_started_plainly(
     assert said == b"False\n"
 
 
+def test_devices_that_are_not_there_can_be_hidden_from_a_fork(start: Callable[..., subprocess.Popen[bytes]]) -> None:
+    """As they are from what runs in a place of an endpoint."""
+    code = "import os, sys; print('torch' in sys.modules, repr(os.environ['CUDA_VISIBLE_DEVICES']))"
+    said, _ = start("forked", code, env={**os.environ, "CUDA_VISIBLE_DEVICES": ""}).communicate(timeout=60)
+    assert said == b"True ''\n"
+
+
 @pytest.mark.parametrize(("words", "torch"), [
     (["-m", "other"], "False"), (["-m", "probe", "other"], "False"), (["probe.py", "run"], "False"),
     (["-m", "probe", "run", "--now"], "True"),
