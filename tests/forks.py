@@ -63,7 +63,10 @@ class Kind(NamedTuple):
 PYTHONS = frozenset({"LD_LIBRARY_PATH", "PYTHONHASHSEED", "PYTHONPATH"})
 LIBRARIES = frozenset({*MODELS, *DEVICES, "HF_TOKEN_PATH", "HOME", "XDG_CACHE_HOME"})
 HEAVY = Kind(
-    tuple(("training", word) for word in ("chat", "memory", "preflight", "rendered", "run", "template")),
+    (
+        *(("training", word) for word in ("chat", "memory", "preflight", "rendered", "run", "template")),
+        ("tests.training.without_health",),
+    ),
     (
         "training.main", "training.algorithms.dpo", "training.algorithms.grpo",
         "training.algorithms.sft", "training.algorithms.values", "training.chat.serve", "training.preflight",

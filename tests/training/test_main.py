@@ -28,10 +28,7 @@ def trainer(*arguments: object, **options: Any) -> subprocess.Popen[bytes]:
     return subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **options)
 
 
-WITHOUT_HEALTH = (
-    "import sys, training.algorithms.grpo as g; g.check_environment = lambda c: None\n"
-    "from training.__main__ import main; sys.exit(main(sys.argv[1:]))"
-)
+WITHOUT_HEALTH = [sys.executable, "-m", "tests.training.without_health"]
 
 
 @pytest.fixture
@@ -194,7 +191,7 @@ def test_a_signal_stops_a_grpo_run_that_waits_for_a_hung_environment(
             environment={"url": url, "step_timeout_s": 600},
             rollout={"prompts_per_step": 2, "num_generations": 2},
         )
-        words = [sys.executable, "-c", WITHOUT_HEALTH, "run", str(config), "--run-dir", str(tmp_path / "run")]
+        words = [*WITHOUT_HEALTH, "run", str(config), "--run-dir", str(tmp_path / "run")]
         child = subprocess.Popen(words, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
             wait_for(tmp_path / "run", has("turn", 4))
@@ -221,7 +218,7 @@ def test_a_stopped_run_continues_in_the_same_folder_and_repeats_no_name(
             "rollout": {"prompts_per_step": 1, "num_generations": 2, "max_turns": 1, "max_turn_tokens": 8},
             "rewards": {"components": [{"name": "length_budget", "weight": 1}]},
         }
-        words = [sys.executable, "-c", WITHOUT_HEALTH, "run", "--run-dir", str(run_dir)]
+        words = [*WITHOUT_HEALTH, "run", "--run-dir", str(run_dir)]
         for steps, ends in ((100_000, 4), (0, 0)):
             steps = steps or of_type(run_dir, "run_finished")[0].step + 1
             over["run"] = {"max_steps": steps, "device": "cpu", "threads": 1}
@@ -328,7 +325,7 @@ def test_kill_9_in_stage_2_continues_in_stage_2(tmp_path: Path, starter_folder: 
                 "stages": [{"name": "a", "until_step": 2}, {"name": "b", "rollout": {"max_turn_tokens": 9}}]
             },
         }
-        words = [sys.executable, "-c", WITHOUT_HEALTH, "run", "--run-dir", str(run_dir)]
+        words = [*WITHOUT_HEALTH, "run", "--run-dir", str(run_dir)]
         for steps, ends in ((100_000, -signal.SIGKILL), (0, 0)):
             steps = steps or max(event.step for event in of_type(run_dir, "metrics")) + 1
             over["run"] = {"max_steps": steps, "device": "cpu", "threads": 1, "save_every": 5, "save_every_minutes": 0}

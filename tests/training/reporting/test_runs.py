@@ -17,10 +17,6 @@ from training.imports.base import Notes
 from training.imports.trackers import figures_of, records
 
 ROOT = Path(__file__).resolve().parents[3]
-WITHOUT_HEALTH = (
-    "import sys, training.algorithms.playing as c; c.check_environment = lambda config: None\n"
-    "from training.__main__ import main; sys.exit(main(sys.argv[1:]))"
-)
 KINDS: dict[str, dict[str, Any]] = {
     "sft": {"sft": {"batch_size": 4, "max_length": 256}},
     "sample": {"sample": {"policies": ["empty", "one_tool"]}},
@@ -56,7 +52,7 @@ def test_every_kind_of_run_reports_what_it_journals(kind: str, tmp_path: Path, s
             **KINDS[kind],
         }
         (tmp_path / "job.yaml").write_text(yaml.safe_dump(config))
-        words = [sys.executable, "-c", WITHOUT_HEALTH, "run", str(tmp_path / "job.yaml"), "--run-dir"]
+        words = [sys.executable, "-m", "tests.training.without_health", "run", str(tmp_path / "job.yaml"), "--run-dir"]
         done = subprocess.run([*words, str(tmp_path / "run")], cwd=ROOT, capture_output=True, timeout=200)
     assert done.returncode == 0, done.stdout + done.stderr
     reported = in_files(tmp_path / "run" / "reports" / "tensorboard")
