@@ -375,6 +375,7 @@ def test_every_command_has_help_andanswered() -> None:
         "suite",
         "sweep",
         "endpoint",
+        "environment",
         "vote",
         "notify",
         "project",

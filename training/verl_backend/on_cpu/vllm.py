@@ -10,7 +10,7 @@ _version = importlib.metadata.version
 
 
 def version(distribution_name: str) -> str:
-    """verl asks for the version of ``vllm``, which this build is not called. vLLM tells its builds apart by the end."""
+    """verl asks for the version of ``vllm``, a name that this build has not. vLLM knows its builds by the end of it."""
     try:
         return _version(distribution_name)
     except importlib.metadata.PackageNotFoundError:
