@@ -28,6 +28,7 @@ METRICS = {
     ("GET", RUN),
     ("GET", RUN + "/advisories"),
     ("GET", RUN + "/axes"),
+    ("GET", RUN + "/devices"),
     ("GET", RUN + "/events"),
     ("GET", RUN + "/metrics"),
     ("GET", RUN + "/summary"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import socket
 from contextlib import suppress
 from pathlib import Path
@@ -12,7 +13,7 @@ from pydantic import BaseModel
 
 from training.config import JobConfig, config_load, config_to_yaml
 
-FOLDER_NAME, ACTORS_NAME, ADAPTER_NAME, STOP_NAME = "verl", "actors", "adapter", "stop"
+FOLDER_NAME, ACTORS_NAME, ADAPTER_NAME, STOP_NAME, BEATS_NAME = "verl", "actors", "adapter", "stop", "beats"
 SETTINGS_NAME, LOOPS_NAME, TOKENIZER_NAME, SAVED_NAME = "settings.yaml", "loops.yaml", "tokenizer", "saved"
 _CONFIG_NAME, _PLAN_NAME, _VARIABLES_NAME = "config.yaml", "plan.json", "variables.json"
 
@@ -52,6 +53,7 @@ class JobFolder:
         """Keep the config, with its references resolved, where any run has it, and the plan."""
         self.path.mkdir(parents=True, exist_ok=True)
         (self.path / STOP_NAME).unlink(missing_ok=True)
+        shutil.rmtree(self.path / BEATS_NAME, ignore_errors=True)
         (self.run_dir / _CONFIG_NAME).write_text(config_to_yaml(config), encoding="utf-8")
         (self.path / _PLAN_NAME).write_text(plan.model_dump_json(), encoding="utf-8")
 

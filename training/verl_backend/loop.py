@@ -10,6 +10,7 @@ from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetr
 from training.errors import TiltyardError
 from training.rollout.tokens import ChatTemplate
 from training.verl_backend.actor import Actor, Lesson, error_of
+from training.verl_backend.beats import begin_beating
 from training.verl_backend.engine import ServerEngine
 from training.verl_backend.folder import JobFolder
 from training.verl_backend.lost import LOST
@@ -41,6 +42,7 @@ class PlayerLoop(AgentLoopBase):
         if self._folder not in _actors:
             folder = JobFolder(Path(self._folder))
             folder.take_variables()
+            begin_beating(folder.path)
             template = ChatTemplate(self.tokenizer)
             engine = ServerEngine.of(self.server_manager, folder.config, template, LOST)
             _actors[self._folder] = Actor.opened(folder, engine, template)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import socket
 from collections import Counter
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from training.devices import Measured, Meter, own_device
 from training.journal import DeviceStep
 from training.lanes import Span
+from training.verl_backend.beats import begin_beating
 
 Ask = Callable[..., list[Any]]
 """Calls a function in the process of each rank, with the rank's worker and what else is given; all results, in order
@@ -23,6 +25,11 @@ def begin_measuring(_worker: Any, kind: str) -> tuple[str, str]:
     meter = Meter(own_device(kind))
     _meters.append(meter.__enter__())
     return socket.gethostname(), meter.device
+
+
+def beat_in(_worker: Any, folder: str) -> None:
+    """In a rank's process: give signs of life in a job folder."""
+    begin_beating(Path(folder))
 
 
 def take_measured(_worker: Any) -> Measured:

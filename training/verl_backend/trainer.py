@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 import threading
 import time
@@ -43,6 +44,7 @@ from training.rollout.holding import FailureShare
 from training.rollout.tokens import ChatTemplate
 from training.rollout.trajectory import Rollout
 from training.verl_backend.adapter import gather_adapter
+from training.verl_backend.beats import Beats
 from training.verl_backend.checkpoints import save_model, take_saved
 from training.verl_backend.counting import first_step, rate_of, steps_of
 from training.verl_backend.devices import Pools
@@ -53,7 +55,7 @@ from training.verl_backend.health import Health
 from training.verl_backend.hold import Hold
 from training.verl_backend.loss import update_loss
 from training.verl_backend.lost import LOST, Deaths
-from training.verl_backend.ranks import Ranks
+from training.verl_backend.ranks import Ranks, beat_in
 from training.verl_backend.updates import Dealt, trained_on
 
 FIELDS = ["prompts", "responses", "response_mask", "rollout_log_probs", "old_log_probs", "entropy", "extra_fields"]
@@ -135,6 +137,8 @@ class GroupTrainer(PPOTrainerSync):
         self.actor_rollout_wg.set_loss_fn(partial(update_loss, config=own, kl_weight=beta))
         self._job.started(self._folder.plan.rows, self.config.trainer.device, self._first - 1)
         self._ranks = Ranks(self._ask, self.config.trainer.device)
+        self._ask(beat_in, str(self._folder.path))
+        Beats(self._folder.path, partial(self._job.log, level="warning"), self._end_without_word).watch()
         if self._job.config.evaluate.every:
             self._held_out = self._held_out_tasks()
             self._evaluate(self._first - 1)
@@ -149,6 +153,12 @@ class GroupTrainer(PPOTrainerSync):
             return wait(*given)
 
         self.replay_buffer._wait_for_next_poll = watched
+
+    def _end_without_word(self, why: str) -> None:
+        """End this process, and with it the job: what waits for a suspended process cannot be interrupted."""
+        self._job.log(why, "error")
+        self._job.journal.close()
+        os._exit(1)
 
     def on_sample_end(self) -> None:
         """All rollouts have come; those of a process that was lost are no rollouts to learn from."""

@@ -226,6 +226,10 @@ CODES: dict[str, Words] = {
         gettext_noop("The Ray cluster refuses the worker's token."),
         gettext_noop("Set RAY_AUTH_MODE and RAY_AUTH_TOKEN where the worker is started, then resume."),
     ),
+    "process_lost": Words(
+        gettext_noop("A process or a host of the job was lost."),
+        gettext_noop("Its log names it. The run continues by itself from its newest checkpoint."),
+    ),
     "sampler_died": Words(
         gettext_noop("The vLLM server that samples ended, or did not start."),
         gettext_noop("Resume: the sampler is started again, and the interrupted step is played again."),

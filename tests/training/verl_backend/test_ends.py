@@ -78,6 +78,33 @@ def test_a_run_continues_after_a_lost_worker_and_a_stop(trained_folder: Path, tm
     assert not any((folder / FOLDER_NAME / RAY_NOTE).exists() for folder in folders.values())
 
 
+def test_a_process_that_is_suspended_ends_the_attempt(trained_folder: Path, tmp_path: Path, no_health: None) -> None:
+    """A trainer's process is stopped, not killed: Ray does not notice, and the other one waits for it."""
+    run_dir, stopped = tmp_path / "run", list[psutil.Process]()
+
+    async def troubled(socket: ServerConnection, frame: dict[str, Any], turn: int) -> str:
+        if frame["type"] == "reset" and frame["data"]["episode_id"].startswith("a1-s2-") and not stopped:
+            stopped.append(workers_of(run_dir / "1")[0])
+            stopped[0].suspend()
+        return await behave(socket, frame, turn)
+
+    with scripted_server(troubled) as url:
+        groups = {"run": {"max_steps": 2, "save_every": 1}, "hardware": {"devices": 2}}
+        job = cpu_job(run_dir, trained_folder, url, **groups)
+        job.journal.close()
+        assert attempt(job, run_dir / "1") == EXIT_FAILED
+        assert attempt(job, run_dir / "2", run_dir / "1") == 0
+    assert of_type(run_dir / "1", "run_finished") == [], "nothing is said of the run: it may be tried again"
+    said = [(event.level, event.message) for event in of_type(run_dir / "1", "log") if "sign of life" in event.message]
+    warned, lost = (text for _level, text in said)
+    place = f"Process {stopped[0].pid} on "
+    assert [level for level, _text in said] == ["warning", "error"]
+    assert warned.startswith(place) and lost.startswith(f"A process of the job was lost: {place}")
+    psutil.wait_procs(stopped, 30)
+    assert not stopped[0].is_running(), "it keeps its device"
+    assert [(event.source, event.step) for event in of_type(run_dir / "2", "resumed")] == [("1/checkpoint-1", 1)]
+
+
 def test_an_adapter_continues_where_it_was_stopped(trained_folder: Path, tmp_path: Path, no_health: None) -> None:
     """Attempt 1 is asked to stop in step 1, and leaves its adapter; attempt 2 ends the run as if there were one."""
     run_dir = tmp_path / "run"
