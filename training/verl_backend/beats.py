@@ -62,13 +62,15 @@ class Beats:
                 self._seen[name] = beaten, now
             silent_s = now - self._seen[name][1]
             if silent_s >= LOST_S:
-                self._lost(f"A process of the job was lost: {_place(name)} has given no sign of life for {LOST_S:g} s.")
+                self._lost(
+                    f"A process of the job was lost: process {_place(name)} has given no sign of life for {LOST_S:g} s."
+                )
             elif silent_s >= NOTICE_S and name not in self._silent:
                 self._silent.add(name)
-                self._warn(f"{_place(name)} has given no sign of life for {NOTICE_S:g} s.")
+                self._warn(f"Process {_place(name)} has given no sign of life for {NOTICE_S:g} s.")
             elif silent_s < NOTICE_S and name in self._silent:
                 self._silent.remove(name)
-                self._warn(f"{_place(name)} is there again.")
+                self._warn(f"Process {_place(name)} is there again.")
 
     def watch(self) -> None:
         """Look until the process ends, in a thread."""
@@ -86,4 +88,4 @@ class Beats:
 
 def _place(name: str) -> str:
     host, _dash, pid = name.rpartition("-")
-    return f"Process {pid} on {host}"
+    return f"{pid} on {host}"

@@ -51,7 +51,7 @@ def test_a_silent_process_is_named_once_and_then_lost(tmp_path: Path) -> None:
     assert watched.lost == []
     watched.beat("gpu-2-78", 503)
     watched.look(0.5)
-    assert watched.lost == ["A process of the job was lost: Process 77 on gpu-1 has given no sign of life for 120 s."]
+    assert watched.lost == ["A process of the job was lost: process 77 on gpu-1 has given no sign of life for 120 s."]
     assert len(watched.said) == 1
 
 

@@ -97,9 +97,9 @@ def test_a_process_that_is_suspended_ends_the_attempt(trained_folder: Path, tmp_
     assert of_type(run_dir / "1", "run_finished") == [], "nothing is said of the run: it may be tried again"
     said = [(event.level, event.message) for event in of_type(run_dir / "1", "log") if "sign of life" in event.message]
     warned, lost = (text for _level, text in said)
-    place = f"Process {stopped[0].pid} on "
+    place = f"{stopped[0].pid} on "
     assert [level for level, _text in said] == ["warning", "error"]
-    assert warned.startswith(place) and lost.startswith(f"A process of the job was lost: {place}")
+    assert warned.startswith(f"Process {place}") and lost.startswith(f"A process of the job was lost: process {place}")
     psutil.wait_procs(stopped, 30)
     assert not stopped[0].is_running(), "it keeps its device"
     assert [(event.source, event.step) for event in of_type(run_dir / "2", "resumed")] == [("1/checkpoint-1", 1)]
