@@ -8,6 +8,9 @@ from tests.training.verl_backend.conftest import RunInVerl
 
 pytestmark = pytest.mark.verl
 FACTS = [
+    "processes_that_are_lost",
+    "devices_that_are_waited_for",
+    "what_a_cluster_lacks",
     "names_and_places",
     "advantages_are_ours",
     "a_step_that_teaches_nothing",
