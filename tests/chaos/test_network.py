@@ -15,7 +15,7 @@ import pytest
 from tests.chaos.hosts import SITE, Host, made_hosts
 from tests.chaos.house import House
 from tests.chaos.services import wait_until
-from tests.chaos.truth import assert_exact
+from tests.chaos.truth import assert_exact, database_says, journal_says
 from webapp.common.storage import attempt_dir
 from webapp.engine.services import run_stop
 from webapp.engine.supervisor import PARTITION_LIMIT_S
@@ -131,6 +131,7 @@ def test_a_host_that_was_cut_off_for_ten_minutes_trains_again_by_itself(site: Ho
     ended = time.monotonic() - cut
     assert ended >= PARTITION_LIMIT_S - TTL_S, "training waits as long as its lease may come back"
     assert (run.state, run.attempt) == (RunState.QUEUED, 1)
+    sealed = Attempt.objects.get(run=run, number=1).journal_offset
     time.sleep(600 - (time.monotonic() - cut))
     first.join()
     joined = time.monotonic()
@@ -148,4 +149,14 @@ def test_a_host_that_was_cut_off_for_ten_minutes_trains_again_by_itself(site: Ho
     run_stop(run=run, user=site.user)
     site.ends(run, 60)
     assert run.state == RunState.CANCELLED, site.tail()
-    assert_exact(run)
+    first_attempt = Attempt.objects.get(run=run, number=1)
+    assert first_attempt.journal_offset == sealed, "what it wrote after it was replaced counts for nothing"
+    journalled, kept = journal_says(run), database_says(run)
+    for key in ("points", "groups", "saved"):
+        assert of_attempt(kept, key, 2) == of_attempt(journalled, key, 2) != set(), key
+
+
+def of_attempt(found: dict[str, Any], key: str, number: int) -> set[tuple[Any, ...]]:
+    """What journal or database say of one attempt; of points their values, too."""
+    rows = [(*point, value) for point, value in found[key].items()] if key == "points" else found[key]
+    return {row for row in rows if row[0] == number}
