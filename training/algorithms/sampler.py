@@ -176,7 +176,7 @@ def plan_of(config: JobConfig, folder: Path, device: str) -> Plan:
 
 def require_window(config: JobConfig, model: Any) -> int:
     """Tokens that vLLM makes room for. Raises ``ConfigError`` where those of the model, by its config, are fewer."""
-    window = config.vllm.max_model_len or config.longest_text
+    window = config.vllm_window
     most = getattr(model.get_text_config(), "max_position_embeddings", None) or window
     if window > most:
         text = f"prompt and episode may have {window} tokens together, and the model's window is {most}."

@@ -430,6 +430,11 @@ class JobConfig(Group):
         return self.rollout.max_prompt_tokens + self.rollout.max_completion_tokens
 
     @property
+    def vllm_window(self) -> int:
+        """Tokens of the longest text that vLLM makes room for."""
+        return self.vllm.max_model_len or self.longest_text
+
+    @property
     def held_out_samples(self) -> JobConfig:
         """The same job with the tries of a held-out task in place of a group's."""
         rollout = self.rollout.model_copy(update={"num_generations": self.evaluate.samples})

@@ -80,7 +80,7 @@ def make_folder(job: Job, device: DeviceKind, *, on_cluster: bool = False) -> Jo
 def room_for_turns(config: JobConfig, model: Path | None) -> int:
     """GiB of keys and values for the turns of a vLLM on a processor, by the folder of the model."""
     assert model is not None  # noqa: S101 - the job folder was made
-    return kv_gib(_config_of(model), (config.vllm.max_model_len or config.longest_text) * config.rollouts_per_step)
+    return kv_gib(_config_of(model), config.vllm_window * config.rollouts_per_step)
 
 
 def _config_of(model: Path) -> Any:

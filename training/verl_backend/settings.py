@@ -209,7 +209,7 @@ def _of_play(config: JobConfig, folder: Path) -> Settings:
         f"{ROLLOUT}.agent.num_workers": min(MOST_LOOPS, config.rollout.prompts_per_step),
         f"{ROLLOUT}.gpu_memory_utilization": config.vllm.gpu_memory_share,
         f"{ROLLOUT}.tensor_model_parallel_size": config.vllm.tensor_parallel,
-        f"{ROLLOUT}.max_model_len": config.vllm.max_model_len or config.longest_text,
+        f"{ROLLOUT}.max_model_len": config.vllm_window,
         "transfer_queue.backend.SimpleStorage.num_data_storage_units": STORAGE_UNITS,
     }
 
@@ -277,8 +277,7 @@ def _of_cpu(config: JobConfig) -> Settings:
 
 def _of_vllm_on_cpu(config: JobConfig) -> Settings:
     """As our own vLLM on a processor: eager, prompts taken whole, and with all weights an output layer of its own."""
-    window = config.vllm.max_model_len or config.longest_text
-    rows, batched = cpu_batch(window, config.rollouts_per_step)
+    rows, batched = cpu_batch(config.vllm_window, config.rollouts_per_step)
     kwargs = f"{ROLLOUT}.engine_kwargs.vllm"
     untied: Settings = {} if config.model.lora_rank else {f"{kwargs}.hf_overrides": UNTIED}
     return untied | {
