@@ -14,10 +14,8 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -27,7 +25,7 @@ from training.children import CERTIFICATES, DEVICES, PARENT_VARIABLE, PLACES, RA
 from training.errors import ClusterAway, ClusterRefused, TiltyardError
 from training.journal import Event, Journal, LogLine, RunFinished
 from training.verl_backend.folder import JobFolder
-from training.verl_backend.hold import Hold
+from training.verl_backend.hold import Hold, in_thread
 from training.words import _, sentence
 
 POLL_S, LOG_BYTES = 1.0, 20_000
@@ -105,19 +103,8 @@ class LimitedClient:
 
 
 def _answer_of(question: Callable[[], T], limit_s: float) -> T:
-    """The answer. Raises ``ConnectionError`` without one, and what the question raises otherwise.
-
-    A question without an answer keeps its thread, which ends with the process.
-    """
-    answer: Future[T] = Future()
-
-    def ask() -> None:
-        try:
-            answer.set_result(question())
-        except BaseException as exc:  # it is raised where the answer is wanted
-            answer.set_exception(exc)
-
-    threading.Thread(target=ask, name="ray-answer", daemon=True).start()
+    """The answer. Raises ``ConnectionError`` without one, and what the question raises otherwise."""
+    answer = in_thread(question, "ray-answer")
     try:
         return answer.result(limit_s)
     except TimeoutError as exc:

@@ -6,8 +6,8 @@ no host has its share. Ray is asked for them either way, so that a cluster that 
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
+from concurrent.futures import wait
 from typing import Any
 
 import ray
@@ -15,7 +15,7 @@ from verl.plugin.platform import get_platform
 from verl.single_controller.ray import ResourcePoolManager
 
 from training.errors import ClusterShort
-from training.verl_backend.hold import Hold
+from training.verl_backend.hold import Hold, in_thread
 from training.words import Sentence, _, sentence
 
 SHORT = _(
@@ -44,22 +44,12 @@ class Pools(ResourcePoolManager):
         self._hold.end()
 
     def _take(self, pool: Any) -> None:
-        failed: list[BaseException] = []
-
-        def take() -> None:
-            try:
-                pool.get_placement_groups()
-            except BaseException as exc:  # it is raised where the pool is wanted
-                failed.append(exc)
-
-        taking = threading.Thread(target=take, name="take-devices", daemon=True)
-        taking.start()
-        taking.join(GRACE_S)
-        while taking.is_alive():
+        taking = in_thread(pool.get_placement_groups, "take-devices")
+        wait([taking], GRACE_S)
+        while not taking.done():
             self._hold.wait(ClusterShort(shortage(pool.store, pool.max_colocate_count)), LOOK_S)
             self._rest(LOOK_S)
-        if failed:
-            raise failed[0]
+        taking.result()
 
 
 def shortage(hosts: list[int], cpus: int) -> Sentence:

@@ -2,13 +2,31 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
+from typing import TypeVar
 
 from training.errors import TiltyardError
 from training.journal import Event, Held
 
 SAID_EVERY_S, PATIENCE_S = 30.0, 600.0
+T = TypeVar("T")
+
+
+def in_thread(question: Callable[[], T], name: str) -> Future[T]:
+    """Ask in a thread, for what may never answer: then the thread ends with the process."""
+    answer: Future[T] = Future()
+
+    def ask() -> None:
+        try:
+            answer.set_result(question())
+        except BaseException as exc:  # it is raised where the answer is wanted
+            answer.set_exception(exc)
+
+    threading.Thread(target=ask, name=name, daemon=True).start()
+    return answer
 
 
 class Hold:
