@@ -40,16 +40,16 @@ def test_a_silent_process_is_named_once_and_then_lost(tmp_path: Path) -> None:
         watched.beat("gpu-2-78", 100 - later)  # its clock goes back: a change is a beat
         watched.look(0.5)
     assert watched.said == watched.lost == []
-    watched.beat("gpu-2-78", 500)
+    watched.beat("gpu-2-78", 40)
     watched.look(0.5)
-    assert NOTICE_S == 49 * 0.5 + 0.5
-    watched.beat("gpu-2-78", 501)
+    assert NOTICE_S == 49 * 0.5 + 0.5 and len(watched.said) == 1
+    watched.beat("gpu-2-78", 39)
     watched.look(1.0)
     assert watched.said == ["Process 77 on gpu-1 has given no sign of life for 25 s."]
-    watched.beat("gpu-2-78", 502)
+    watched.beat("gpu-2-78", 38)
     watched.look(LOST_S - NOTICE_S - 1.5)
     assert watched.lost == []
-    watched.beat("gpu-2-78", 503)
+    watched.beat("gpu-2-78", 37)
     watched.look(0.5)
     assert watched.lost == ["A process of the job was lost: process 77 on gpu-1 has given no sign of life for 120 s."]
     assert len(watched.said) == 1
