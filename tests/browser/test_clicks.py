@@ -108,9 +108,14 @@ def test_login(page: Page, bob: User) -> None:
 
 def test_launching_a_run(page_for: Callable[..., Page], alice: User, project: Project) -> None:
     page = page_for(alice)
-    page.goto(reverse("run-new", args=["joust"]))
+    with held(page):  # the plan and the memory too
+        page.goto(reverse("run-new", args=["joust"]))
+        button = page.locator("#launch")
+        place = button.bounding_box()
+    page.locator("#plan dl").wait_for()
+    assert button.bounding_box() == place, "what comes later moves no button from under the pointer"
     with held(page):
-        taken(page, page.locator("#launch"))
+        taken(page, button)
 
 
 @pytest.mark.parametrize("act", ["pause", "stop"])
