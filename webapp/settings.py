@@ -23,6 +23,7 @@ from webapp.common.env import (
     env_bool,
     env_int,
     env_list,
+    env_ports,
     env_str,
     files_place,
     private_folder,
@@ -359,8 +360,9 @@ HUB_TOKEN = env_str("TILTYARD_HUB_TOKEN")
 TOOLS_URL, TOOLS_TOKEN = _services.get("tools_url", ""), _services.get("tools_token", "")
 # Names of images (without tag) that editors may start as environments; `*` lets them start any that is on the machine.
 ENVIRONMENT_IMAGES = env_list("TILTYARD_ENVIRONMENT_IMAGES", ["tiltyard-env-*"])
-# The name under which runs and pages reach servers that the keeper started as processes.
+# The name under which runs and pages reach servers that the keeper started, and the ports that they may have.
 REPLICA_HOST = env_str("TILTYARD_REPLICA_HOST", "127.0.0.1")
+REPLICA_PORTS = env_ports("TILTYARD_REPLICA_PORTS")
 # The token that the servers listed above by host:port expect; no other server gets it.
 ENVIRONMENT_TOKEN = env_str("TILTYARD_ENV_TOKEN")
 

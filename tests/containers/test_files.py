@@ -24,7 +24,7 @@ COMPOSE: dict[str, Any] = yaml.safe_load(FILE.read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 ENVIRONMENTS = {"tools": 8101, "toolbench": 8105, "bfcl": 8103, "webshop": 8104}
 SITE = {"web", "prepare", "worker", "worker-gpu", "worker-endpoint", "worker-short", "worker-long", "clock", "keeper"}
-GATE = [5432, 6379, 9000, 8101, 8105, 8103, 8104]
+GATE = ["5432", "6379", "9000", "8101", "8105", "8103", "8104", "8200-8231"]
 HERE = sorted(path.parent.name for path in (ROOT / "envs").glob("*/Dockerfile"))
 
 

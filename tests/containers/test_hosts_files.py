@@ -80,7 +80,8 @@ def test_a_training_host_runs_workers_alone_and_publishes_nothing() -> None:
 
 def test_it_reaches_by_the_same_names_what_the_gate_passes_on() -> None:
     passed = dict(word.split(":") for word in SERVICES["gate"]["command"])
-    assert list(passed.values()) == [str(port) for port in GATE]
+    assert list(passed.values()) == GATE
+    assert passed["keeper"] == SERVICES["keeper"]["environment"]["TILTYARD_REPLICA_PORTS"]
     assert passed.keys() == TRAIN["services"]["worker"]["extra_hosts"].keys()
     assert {name: passed[name] for name in ENVIRONMENTS} == {name: str(port) for name, port in ENVIRONMENTS.items()}
     (away,) = set(TRAIN["services"]["worker"]["extra_hosts"].values())

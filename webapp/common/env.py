@@ -14,6 +14,8 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from django.core.exceptions import ImproperlyConfigured
 
+from training.plain import number_in
+
 _asked: set[str] = set()
 
 
@@ -63,6 +65,18 @@ def env_list(name: str, default: list[str]) -> list[str]:
     """Values separated by commas."""
     value = env_str(name)
     return [item.strip() for item in value.split(",") if item.strip()] if value else default
+
+
+def env_ports(name: str) -> range:
+    """Ports as ``FIRST-LAST``; none where the variable is unset, which leaves the choice to the system."""
+    if not (value := env_str(name)):
+        return range(0)
+    first, last = (number_in(word) or 0 for word in value.partition("-")[::2])
+    if not 1024 <= first <= last <= 65535:
+        raise ImproperlyConfigured(
+            f"{name} must be two ports between 1024 and 65535, such as 8200-8231, not {value!r}."
+        )
+    return range(first, last + 1)
 
 
 def sign_on_issuer() -> str:

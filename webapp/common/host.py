@@ -62,14 +62,14 @@ class Service:
     env: dict[str, str] = field(default_factory=dict)
 
 
-def free_port(wanted: int = 0) -> int:
-    """A loopback port that is free now: ``wanted`` if it is."""
+def free_port(wanted: int = 0, host: str = "127.0.0.1") -> int:
+    """A port of an address of ours that is free now: ``wanted`` if it is."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind(("127.0.0.1", wanted))
+            probe.bind((host, wanted))
         except OSError:
-            probe.bind(("127.0.0.1", 0))
+            probe.bind((host, 0))
         return int(probe.getsockname()[1])
 
 

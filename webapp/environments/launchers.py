@@ -86,7 +86,49 @@ class Launcher(Protocol):
         ...
 
 
-def kept_port(replica: Replica) -> int:
+class Place(NamedTuple):
+    """Where a server listens, the name that others know it by, and its port."""
+
+    listens: str
+    name: str
+    port: int
+
+    @property
+    def url(self) -> str:
+        """The address that runs and checks are given."""
+        return f"http://{self.name}:{self.port}"
+
+
+def place_for(replica: Replica) -> Place:
+    """The place of a server that is about to start, which keeps the port that it had. Raises ``LaunchError``.
+
+    Under ``TILTYARD_REPLICA_HOST`` other hosts and containers reach it, and our servers keep out who lacks their token:
+    those of others stay on loopback.
+    """
+    if settings.REPLICA_HOST == HOST or replica.environment.built_in is None:
+        return Place(HOST, HOST, _port_for(replica, HOST))
+    anywhere = "0.0.0.0"  # noqa: S104
+    return Place(anywhere, settings.REPLICA_HOST, _port_for(replica, anywhere))
+
+
+def _port_for(replica: Replica, listens: str) -> int:
+    kept, allowed = _kept_port(replica), settings.REPLICA_PORTS
+    if not allowed:
+        return free_port(kept, listens)
+    # A server that was started a moment ago does not listen yet: its row alone says which port it has.
+    others = Replica.objects.exclude(environment__kind=Kind.URL).exclude(pk=replica.pk)
+    taken = {_kept_port(other) for other in others.only("url")}
+    for port in (kept, *allowed):
+        if port in allowed and port not in taken and free_port(port, listens) == port:
+            return port
+    raise LaunchError(
+        _("All %(count)s ports for servers are taken: %(first)s to %(last)s.")
+        % {"count": len(allowed), "first": allowed[0], "last": allowed[-1]},
+        hint=_("Stop servers that are not needed, or ask the administrator for more ports: TILTYARD_REPLICA_PORTS."),
+    )
+
+
+def _kept_port(replica: Replica) -> int:
     """The port that the replica had before, or 0."""
     return number_in(replica.url.rpartition(":")[2]) or 0
 
@@ -112,8 +154,6 @@ def last_lines(raw: bytes, lines: int) -> list[str]:
 
 # --- Processes ------------------------------------------------------------------------------------------------------
 # Built-in servers as our own processes: ``python -m envs.<program>``, ended by the kernel with the keeper.
-#
-# They listen on loopback, unless ``TILTYARD_REPLICA_HOST`` is the name by which others reach this machine or container.
 #
 # Limits are those that the system gives to one process: ``RLIMIT_DATA`` for memory (``RLIMIT_AS`` would count address
 # space that numpy and threads only reserve), ``RLIMIT_NOFILE`` for sockets, an affinity for CPUs. There is none for CPU
@@ -142,20 +182,18 @@ class ProcessLauncher:
                 _("There is no built-in environment “%(name)s”.") % {"name": environment.program},
                 hint=_("Register it again with one of the built-in servers."),
             )
-        port = free_port(kept_port(replica))
+        place = place_for(replica)
         log = replica_log(environment.pk, replica.number)
         token = token_path(environment.pk)
-        # Under another name it is reached from other containers or machines, which the token keeps out.
-        bound = HOST if settings.REPLICA_HOST == HOST else "0.0.0.0"  # noqa: S104
         _prepare_log(log)
         argv = [
             sys.executable,
             "-m",
             f"envs.{environment.program}",
             "--host",
-            bound,
+            place.listens,
             "--port",
-            str(port),
+            str(place.port),
             "--slots",
             str(environment.slots),
             "--token-file",
@@ -181,7 +219,7 @@ class ProcessLauncher:
         self._children[child.pid] = child
         self._set_limits(child.pid, environment)
         who = self._add_to_ledger(child.pid, f"{environment.pk}/{replica.number}")
-        return Started(_handle_of(who), f"http://{settings.REPLICA_HOST}:{port}")
+        return Started(_handle_of(who), place.url)
 
     def stop(self, handle: Handle, *, force: bool = False) -> None:
         """SIGTERM, or SIGKILL, to its process group."""
@@ -290,7 +328,7 @@ def _cut_log(log: Path) -> None:
 
 
 # --- Containers -----------------------------------------------------------------------------------------------------
-# Environment images as containers: read-only, without privileges, on a network of their own, published to loopback.
+# Environment images as containers: read-only, without privileges, on a network of their own, with one published port.
 #
 # Only images that ``TILTYARD_ENVIRONMENT_IMAGES`` names are started, and only those that are on this machine already:
 # nothing is pulled. A server of our own protocol gets our options; any other runs as its image says.
@@ -353,7 +391,7 @@ class DockerLauncher:
             image = engine.images.get(environment.image)
             inside = _exposed_port(environment.image, image.attrs)
             network = self._network(engine, environment)
-            port = free_port(kept_port(replica))
+            place = place_for(replica)
             container = engine.containers.run(
                 image.id,
                 detach=True,
@@ -361,10 +399,10 @@ class DockerLauncher:
                 **_container_limits(environment),
                 **_server_arguments(environment),
                 name=f"tiltyard-{installation_id()[:6]}-{environment.pk.hex[:8]}-{replica.number}",
-                ports={inside: (HOST, port)},
+                ports={inside: (place.listens, place.port)},
                 labels=_container_labels(environment, replica.number),
             )
-        return Started({"container": container.id}, f"http://{HOST}:{port}")
+        return Started({"container": container.id}, place.url)
 
     def stop(self, handle: Handle, *, force: bool = False) -> None:
         """SIGTERM, or removal; the last container of an environment takes its network along."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import logging
 import shutil
+import socket
 import sys
 import tempfile
 import threading
@@ -19,6 +20,7 @@ from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 from django.conf import settings
 from django.template.defaultfilters import filesizeformat
@@ -43,6 +45,7 @@ from webapp.common.pools import TRAIN
 from webapp.common.text import in_words
 from webapp.common.words import failure
 from webapp.common.workers.beating import living, training_gpu
+from webapp.common.workers.models import host_of
 from webapp.common.workers.needs import Needs
 from webapp.endpoints.selectors import endpoint_named, endpoint_state
 from webapp.endpoints.services import key_env
@@ -106,6 +109,7 @@ LONG_LIMIT_S = 240.0  # in the background
 MAX_LINES = 1000  # of what the trainer's checks print
 KEEP_FREE_BYTES = 2 * 1024**3
 ASKED_BEFORE = frozenset({"environment", "rewards"})  # reported once already when they are all right
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
 COUNTED_HERE = "slots"  # where the servers report them: over all replicas, with an offer to start more
 _processes = threading.BoundedSemaphore(2)  # each imports torch; more at once would starve the pages
 _OWN_PLACES = ("TILTYARD_MODELS_DIR", "TILTYARD_DATA_DIR", VLLM_PYTHON, VERL_PYTHON, RAY_ADDRESS)
@@ -160,6 +164,7 @@ def _quick_checks(project: Project, config: JobConfig, resolved: JobConfig) -> I
         yield from _check_pull(project, config)
     for course, environment in _played_environments(project, config, resolved):
         yield _check_address(course.resolved, environment).of(course.stage)
+        yield from (check.of(course.stage) for check in _check_other_hosts(course.resolved, environment))
     if resolved.asks_endpoint:
         yield _check_endpoint(project, resolved)
     if resolved.method.evaluates and resolved.needs_model:
@@ -276,6 +281,28 @@ def _check_address(config: JobConfig, environment: Environment) -> Check:
     except TiltyardError as exc:
         return Check(title, False, exc.message, exc.hint, False, "environment.name")
     return Check(title, True, _("The address is allowed."))
+
+
+def _check_other_hosts(config: JobConfig, environment: Environment) -> Iterator[Check]:
+    """Servers that listen on loopback are out of reach of workers of other hosts; this one has them."""
+    urls, here = (config.environment.url, *config.environment.replicas), socket.gethostname()
+    inside = next((url for url in urls if urlsplit(url).hostname in LOOPBACK), None)
+    if inside is None or config.asks_endpoint:
+        return
+    needs = Needs.of(config)
+    able = [worker.name for worker in living(TRAIN).order_by("name") if needs.met_by(worker)]
+    away = [name for name in able if host_of(name) != here]
+    if not away:
+        return
+    sentence = _("%(worker)s is on another host, and cannot reach %(url)s: only this host can.")
+    values = {"worker": away[0], "url": inside}
+    hint = (
+        _("Set TILTYARD_REPLICA_HOST to a name that other hosts know this one by, and start the servers again.")
+        if environment.launched
+        else _("Register the environment under an address that other hosts reach.")
+    )
+    some = len(away) < len(able)
+    yield Check(_("Environment address"), False, sentence % values, hint, path="environment.name", remark=some)
 
 
 def _check_endpoint(project: Project, config: JobConfig) -> Check:

@@ -1,7 +1,8 @@
 """``python webapp/ops/gate.py NAME:PORT …``: passes connections on to services of docker-compose.yml, each on its port.
 
-The service `gate` publishes them on the private address of a web host (docs/scale.md). So the services themselves stay
-in networks without a way out, and an environment reaches neither the database nor the broker.
+``NAME:FIRST-LAST`` are several ports of one. The service `gate` publishes them on the private address of a web host
+(docs/scale.md). So the services themselves stay in networks without a way out, and an environment reaches neither the
+database nor the broker.
 
 1. A connection to port P goes to the service that listens on P; bytes pass both ways until both sides have ended.
 2. Where the service does not answer, the connection is closed at once: the other side tries again by itself.
@@ -17,11 +18,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import socket
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 
 SELF, OUT = "127.0.0.1", ("192.0.2.1", 9)  # no packet is sent there
+WORD = re.compile(r"(.+):([0-9]{1,5})(?:-([0-9]{1,5}))?")
 CONNECT_S = 5.0
 CHUNK_BYTES = 1 << 18
 IDLE_S, PROBE_EVERY_S, PROBES = 60, 15, 4
@@ -35,13 +38,17 @@ KEEPALIVE = (
 
 
 def places_of(words: Sequence[str]) -> list[tuple[str, int]]:
-    """``name:port`` words as pairs. ``ValueError`` for a word of another form, or a port that is named twice."""
+    """``name:port`` and ``name:first-last`` words as pairs, one a port.
+
+    ``ValueError`` for a word of another form, or a port that is named twice.
+    """
     places = []
     for word in words:
-        name, colon, port = word.rpartition(":")
-        if not (name and colon and port.isdigit()):
-            raise ValueError(f"{word!r} is not NAME:PORT")
-        places.append((name, int(port)))
+        found = WORD.fullmatch(word)
+        ports = range(int(found[2]), int(found[3] or found[2]) + 1) if found else ()
+        if not found or not ports:
+            raise ValueError(f"{word!r} is neither NAME:PORT nor NAME:FIRST-LAST")
+        places += [(found[1], port) for port in ports]
     if len({port for _name, port in places}) < len(places):
         raise ValueError("a port is named twice")
     return places

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from datetime import timedelta
 from typing import Any
 
@@ -11,8 +12,9 @@ from django.utils import timezone
 from training.config import JobConfig
 from webapp.common.pools import TRAIN
 from webapp.common.workers.models import Worker
+from webapp.environments.models import Environment, Kind
 from webapp.launch.findings import Check
-from webapp.launch.preflight import _check_workers
+from webapp.launch.preflight import _check_other_hosts, _check_workers
 
 pytestmark = pytest.mark.django_db
 
@@ -52,3 +54,33 @@ def test_the_finding_lies_next_to_its_option() -> None:
     assert found(run={"device": "cuda"})[0].path == "run.device"
     assert found(hardware={"gpu_model": "H100"})[0].path == "hardware.gpu_model"
     assert found(hardware={"gpu_memory": 80})[0].path == "hardware.gpu_memory"
+
+
+# --- Environments that listen on loopback -----------------------------------------------------------------------------
+
+
+def reached(kind: str = Kind.PROCESS, **environment: Any) -> list[Check]:
+    config = JobConfig.model_validate({"data": {"train": "x"}, "environment": {"url": "http://127.0.0.1:1"}})
+    playing = config.environment.model_copy(update=environment)
+    return list(
+        _check_other_hosts(config.model_copy(update={"environment": playing}), Environment(name="e", kind=kind))
+    )
+
+
+def test_a_worker_of_another_host_cannot_reach_loopback() -> None:
+    here = socket.gethostname()
+    assert reached() == [], "no worker is alive: another check says so"
+    worker(f"train@{here}")
+    assert reached() == []
+    worker("gone@gpu-0", silent_s=60)
+    worker("train@gpu-1")
+    (check,) = reached()
+    assert (check.level, check.path) == ("remark", "environment.name"), "one of them reaches it"
+    assert check.message == "train@gpu-1 is on another host, and cannot reach http://127.0.0.1:1: only this host can."
+    assert "TILTYARD_REPLICA_HOST" in check.hint
+    Worker.objects.filter(name=f"train@{here}").delete()
+    assert reached()[0].level == "problem" and not reached()[0].hard
+    assert "Register the environment" in reached(Kind.URL)[0].hint
+    assert reached(url="http://10.8.0.1:8200") == []
+    (check,) = reached(url="http://10.8.0.1:8200", replicas=["http://10.8.0.1:8201", "http://localhost:8202"])
+    assert "http://localhost:8202" in check.message

@@ -123,7 +123,8 @@ def test_it_starts_as_its_container_starts_it_and_refuses_what_it_cannot_read() 
                 socket.create_connection((GATE, port), timeout=1)
         finally:
             process.terminate()
-    for words in (["postgres"], ["postgres:"], [":1"], ["a:x"], ["a:1", "b:1"]):
+    for words in (["postgres"], ["postgres:"], [":1"], ["a:x"], ["a:1", "b:1"], ["a:3-2"], ["a:1-"], ["a:1-3", "b:3"]):
         with pytest.raises(ValueError, match=r"port|PORT"):
             gate.places_of(words)
     assert gate.places_of(["a:1", "b:2"]) == [("a", 1), ("b", 2)]
+    assert gate.places_of(["a:1-3", "b:4-4"]) == [("a", 1), ("a", 2), ("a", 3), ("b", 4)]
