@@ -225,7 +225,8 @@ def test_only_the_private_address_is_open_and_it_leads_to_the_services(hosts: tu
     bound = r'"HostIp":"([^"]*)","HostPort":"(\d+)"'
     asked = "docker inspect --format '{{json .NetworkSettings.Ports}}' "
     published, there = (set(re.findall(bound, host.typed(asked + " ".join(host.containers())))) for host in hosts)
-    private = {(WEB, port) for port in ("5432", "6379", "9000", "8101", "8105", "8103", "8104")}
+    ports = {"5432", "6379", "9000", "8101", "8105", "8103", "8104", *map(str, range(8200, 8232))}
+    private = {(WEB, port) for port in ports}
     assert published == private | {("127.0.0.1", web.env["TILTYARD_PORT"])} and there == set()
     values = env_read((train.folder / ".env").read_text())
     secrets = [values[name] for name in ("POSTGRES_PASSWORD", "REDIS_PASSWORD", "TILTYARD_FILES_SECRET")]
@@ -251,6 +252,25 @@ def test_an_environment_reaches_no_database_through_the_gate(hosts: tuple[Host, 
     (train.folder / "probe.py").write_text(probe.replace("'gate'", "'postgres'"))
     there = train.typed("docker compose exec -T worker python - < probe.py").strip()
     assert there == str([1] * 8), "so the probe finds what is open"
+
+
+def test_a_run_trains_there_with_servers_that_were_started_in_the_browser(visitor: Visitor, slug: str) -> None:
+    """The keeper started them on the web host."""
+    made = visitor.post(f"projects/{slug}/environments", name="started", program="webshop", slots=4, memory_mb=1536, wanted=2)
+    environment = f"environments/{made['id']}"
+
+    def answer(found: dict[str, Any]) -> bool:
+        return [one["state"] for one in found["replicas"]] == ["healthy"] * 2
+
+    found = visitor.wait(environment, answer, "two servers answer", 120)
+    assert {one["url"] for one in found["replicas"]} == {"http://keeper:8200", "http://keeper:8201"}
+    config = config_of("webshop", 3)
+    config["environment"]["name"] = "environment:started"
+    path = f"runs/{visitor.post(f'projects/{slug}/runs', name='by-browser', config=config)['id']}"
+    ended = visitor.wait(path, lambda found: found["state"] in ENDED, "run ended", RUN_LIMIT_S)
+    assert (ended["state"], ended["step"]) == ("succeeded", 3)
+    played = rollouts(visitor, path.removeprefix("runs/"), range(1, 4))
+    assert len(played) == 24 and not [one for one in played if one["status"] == "excluded"]
 
 
 def test_a_run_trains_there_and_outlives_the_training_host(
