@@ -32,6 +32,8 @@ ARGUMENTS = [
     # Pages of its own for the address bar, made with each window though it is not visible: 0.8 s of processor time.
     "--disable-features=WebUIOmniboxPopup,WebUIOmniboxAimPopup",
 ]
+EXPECT_MS = 30_000
+"""How long a page may take to show what is expected, as long as for any other wait: browsers share two cores."""
 # First the one without windows and menus, which no test looks at: its pages cost a third less processor time.
 NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "chrome")
 
@@ -53,8 +55,9 @@ def chromium() -> Iterator[Browser]:
         if os.environ.get("CI"):
             pytest.fail(NO_CHROMIUM)
         pytest.skip(NO_CHROMIUM)
-    from playwright.sync_api import sync_playwright
+    from playwright.sync_api import expect, sync_playwright
 
+    expect.set_options(timeout=EXPECT_MS)
     before = os.environ.get("DJANGO_ALLOW_ASYNC_UNSAFE")
     os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "true"  # Playwright's loop makes Django think that we are asynchronous
     try:

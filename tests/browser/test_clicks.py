@@ -67,7 +67,7 @@ def press(page: Page, node: Locator) -> Callable[[], None]:
 
 def said(page: Page, lines: list[str], name: str) -> str:
     """What the page's script wrote into its console under a name."""
-    for _try in range(100):
+    for _try in range(600):
         for line in lines:
             if line.startswith(f"{name} "):
                 return line.removeprefix(f"{name} ")
