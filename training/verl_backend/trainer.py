@@ -161,8 +161,10 @@ class GroupTrainer(PPOTrainerSync):
         os._exit(1)
 
     def on_sample_end(self) -> None:
-        """All rollouts have come; those of a process that was lost are no rollouts to learn from."""
+        """All rollouts have come; those of a process that was lost are no rollouts to learn from. verl's samplers sleep
+        while their devices train."""
         self._deaths.look()
+        super().on_sample_end()
 
     def _ask(self, function: Callable[..., Any], *given: Any) -> list[Any]:
         """See ``ranks.Ask``."""

@@ -356,8 +356,10 @@ def faults_of_other_processes() -> None:
 
 def processes_that_are_lost() -> None:
     """verl's wait for rollouts ends where a process of the job dies in it; those that ended before are no news. Another
-    attempt continues, so nothing is said of the run."""
-    made, polls = bare(), list[tuple[Any, ...]]()
+    attempt continues, so nothing is said of the run. The samplers sleep once all rollouts have come, and not before."""
+    made, polls, sleeps = bare(), list[tuple[Any, ...]](), list[str]()
+    made.checkpoint_manager = SimpleNamespace(sleep_replicas=lambda: sleeps.append("sleep"))
+    made.curr_step_profile = False
     made.replay_buffer = SimpleNamespace(_wait_for_next_poll=lambda *given: polls.append(given))
     address = {"IPAddress": "192.0.2.9"}
     dead: dict[str, Any] = {"old": {"ActorClassName": "Once", "Pid": 3, "Address": address}}
@@ -365,7 +367,7 @@ def processes_that_are_lost() -> None:
         made._watch_processes()
         made.replay_buffer._wait_for_next_poll("train", 0.0)
         made.on_sample_end()
-        assert polls == [("train", 0.0)]
+        assert polls == [("train", 0.0)] and sleeps == ["sleep"]
         dead["new"] = {"ActorClassName": "made.<locals>.AgentLoopWorkerTQ", "Pid": 77, "Address": address}
         for look in (made.replay_buffer._wait_for_next_poll, made.on_sample_end):
             try:
@@ -375,7 +377,7 @@ def processes_that_are_lost() -> None:
                 assert str(error) == wanted, error
             else:
                 raise AssertionError("it was not noticed")
-    assert len(polls) == 1
+    assert len(polls) == 1 and sleeps == ["sleep"]
     for error in (ProcessLost("it is gone"), made_of(error_of(ProcessLost("it is gone")))):
         written, raised = ends(error)
         assert written == [("error", "it is gone")] and raised is error, written
