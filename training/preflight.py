@@ -355,7 +355,16 @@ def _verl(config: JobConfig) -> Sentence:
     except TiltyardError:
         raise _Problem(sentence(learner.NO_VLLM), learner.ADD_VLLM, option="rollout.engine") from None
     text = _("verl %(version)s trains it, on %(count)s in all. A stop ends after all updates of what is sampled then.")
-    devices = counted(ngettext("one device", "{n} devices"), config.hardware.total)
+    apart = _(
+        "verl %(version)s trains it, on %(count)s in all, and samples it on %(others)s in all. A stop ends after all "
+        "updates of what is sampled then."
+    )
+    devices, others = (
+        counted(ngettext("one device", "{n} devices"), count)
+        for count in (config.hardware.training, config.hardware.sampling)
+    )
+    if config.hardware.sampler_devices:
+        return sentence(apart, version=version, count=devices, others=others)
     return sentence(text, version=version, count=devices)
 
 

@@ -195,6 +195,9 @@ def test_verl_must_be_there_for_several_devices(
     python.write_text('#!/bin/sh\nfor name; do :; done\necho "$name" | sed s/verl/0.9.1/\n')
     (there,) = hardware_checks(config, hardware={"devices": 2})
     assert there.ok and there.message.startswith("verl 0.9.1 trains it, on 2 devices in all.")
+    (apart,) = hardware_checks(config, hardware={"devices": 2, "sampler_devices": 1})
+    assert apart.ok
+    assert apart.message.startswith("verl 0.9.1 trains it, on 2 devices in all, and samples it on one device in all.")
     (hosts,) = hardware_checks(config, hardware={"hosts": 2})
     assert not hosts.ok and hosts.option == "hardware.hosts" and hosts.message.startswith("Several hosts need a Ray")
     monkeypatch.setenv("TILTYARD_RAY_ADDRESS", "http://192.0.2.7:8265")

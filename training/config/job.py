@@ -185,6 +185,9 @@ class JobConfig(Group):
 
     def _check_hardware(self) -> None:
         chosen = self.hardware
+        if chosen.backend == "trl" and chosen.sampler_devices:
+            text = _("TRL samples on the device that trains: set 0, or choose verl")
+            raise OptionError("hardware.sampler_devices", sentence(text))
         if chosen.backend == "trl" and chosen.total > 1:
             text = _("TRL trains on one device here: choose verl, or one device on one host")
             raise OptionError("hardware.backend", sentence(text))
@@ -193,7 +196,9 @@ class JobConfig(Group):
             raise OptionError("hardware.gpu_memory" if chosen.gpu_memory else "hardware.gpu_model", sentence(text))
         if chosen.by_verl and (self.method.learns_from, self.method.gradient) != ("rollouts", "grpo"):
             text = _("verl trains by GRPO here: {method} needs our own trainer, on one device")
-            option = "hardware.backend" if chosen.total == 1 else "hardware.devices"
+            only_samplers = chosen.total > 1 and chosen.training == 1
+            several = "hardware.sampler_devices" if only_samplers else "hardware.devices"
+            option = "hardware.backend" if chosen.total == 1 else several
             raise OptionError(option, sentence(text, method=self.method.short))
 
     def _check_optimizer(self) -> None:

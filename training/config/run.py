@@ -115,6 +115,16 @@ class HardwareConfig(Group):
         ge=1,
         le=64,
     )
+    sampler_devices: int = option(
+        0,
+        title=_("Devices that only sample"),
+        help=_(
+            "More devices of each host, on which samplers of `vllm.tensor_parallel` devices each play the rollouts; "
+            "then *Devices* only train. 0 samples on the devices that train. For verl."
+        ),
+        ge=0,
+        le=64,
+    )
     hosts: int = option(
         1,
         title=_("Hosts"),
@@ -153,9 +163,24 @@ class HardwareConfig(Group):
         return bool(self.gpu_memory or self.gpu_model.strip())
 
     @property
+    def of_host(self) -> int:
+        """The devices that a job has of each host."""
+        return self.devices + self.sampler_devices
+
+    @property
+    def training(self) -> int:
+        """The devices that train, on all hosts together."""
+        return self.hosts * self.devices
+
+    @property
+    def sampling(self) -> int:
+        """The devices that sample, on all hosts together: those that train, where no others do."""
+        return self.hosts * (self.sampler_devices or self.devices)
+
+    @property
     def total(self) -> int:
         """All devices."""
-        return self.hosts * self.devices
+        return self.hosts * self.of_host
 
     @property
     def by_verl(self) -> bool:

@@ -295,6 +295,7 @@ OPTIONS: dict[str, Callable[[Value], Carried]] = {
     "optim.max_grad_norm": _key(f"{ACTOR}.grad_clip"),
     "hardware.devices": _key("trainer.n_gpus_per_node"),
     "hardware.hosts": _key("trainer.nnodes"),
+    "hardware.sampler_devices": _changed(0, "verl has samplers apart in a trainer that plays ahead of the weights"),
     "hardware.backend": lambda _value: Carried({}),
     "hardware.gpu_memory": lambda _value: Carried({}),
     "hardware.gpu_model": lambda _value: Carried({}),

@@ -63,7 +63,7 @@ def share_of(device: Device, config: JobConfig) -> Device:
     """What one of the job's devices has: processes on a processor share its memory."""
     if device.kind == "cuda":
         return device
-    return device._replace(bytes=device.bytes // config.hardware.devices)
+    return device._replace(bytes=device.bytes // config.hardware.of_host)
 
 
 def units_of(config: Any) -> Units:
@@ -87,7 +87,7 @@ def units_of(config: Any) -> Units:
 def sharded_terms(config: JobConfig, model: Any, device: Device, shape: Shape, precision: Precision) -> list[Term]:
     """What a device holds while verl trains: ``model`` is the ``Model`` of the table, ``shape`` its micro batch, and
     ``precision`` that of the weights that stay. The sampler comes on top of it."""
-    count, lora = config.hardware.total, lora_config(config)
+    count, lora = config.hardware.training, lora_config(config)
     computed = torch.bfloat16 if device.kind == "cuda" else torch.float32
     base = sliced(trained_weights(model.config, None, precision.weights.itemsize), count)
     trained = sliced(model.trained(precision, lora), count)
@@ -143,9 +143,10 @@ def _computed(config: JobConfig, model: Any, shape: Shape, computed: torch.dtype
 
 
 def sampler_on_cpu(config: JobConfig, model: Any) -> list[Term]:
-    """The sampler that each device has on a processor: a whole model, and the rollouts that are dealt to it."""
+    """The sampler that each device has on a processor, or each that only samples: a whole model, and the rollouts that
+    are dealt to it."""
     columns = config.rollout.max_prompt_tokens + config.rollout.max_completion_tokens
-    cost, rows = model.row(PLAIN), -(-config.rollouts_per_step // config.hardware.total)
+    cost, rows = model.row(PLAIN), -(-config.rollouts_per_step // config.hardware.sampling)
     why = sentence(_("{rows} rollouts of {tokens} tokens at once"), rows=rows, tokens=f"{columns:,}")
     whole = sentence(_("all weights once more, in a program of its own"))
     return [

@@ -232,7 +232,7 @@ def update_rows(config: JobConfig) -> int:
     if config.method.learns_from == "preferences":
         return config.dpo.batch_size
     whole = config.optim.mini_batch_size or config.rollouts_per_step
-    return max(1, whole // config.devices)
+    return max(1, whole // (config.hardware.training if config.by_verl else 1))
 
 
 def memory_of(config: JobConfig, model: Model, device: Device) -> Need:
@@ -263,16 +263,24 @@ def memory_of(config: JobConfig, model: Model, device: Device) -> Need:
 
 
 def _memory_by_verl(config: JobConfig, model: Model, device: Device) -> Need:
-    """The shards, the unit at work, and the sampler, which leaves the device to the trainer while it learns."""
-    precision = precision_of(config, device)
+    """The shards, the unit at work, and the sampler, which leaves the device to the trainer while it learns.
+
+    Of samplers on devices of their own, the table is of a device that trains, unless one that samples lacks memory.
+    """
+    precision, apart = precision_of(config, device), config.hardware.sampler_devices
     terms = sharded_terms(config, model, device, longest_shape(config), precision)
     if device.kind == "cpu":
-        terms += [_holes(config, model, precision, how_of(config, device)), *sampler_on_cpu(config, model)]
+        terms.append(_holes(config, model, precision, how_of(config, device)))
+        sampler = sampler_on_cpu(config, model)
     else:
-        asleep = config.vllm.model_copy(update={"sleep": True, "mode": "managed"})
-        terms += vllm_terms(config.model_copy(update={"vllm": asleep}), model, precision, device)
-    terms.append(Term("program", PROGRAM[device.kind], sentence(_("Python, PyTorch and what the device keeps"))))
-    return Need(device, tuple(terms), config.devices)
+        chosen = config.vllm.model_copy(update={"sleep": not apart, "mode": "managed"})
+        sampler = vllm_terms(config.model_copy(update={"vllm": chosen}), model, precision, device)
+    program = Term("program", PROGRAM[device.kind], sentence(_("Python, PyTorch and what the device keeps")))
+    if not apart:
+        return Need(device, (*terms, *sampler, program), config.devices)
+    trains = Need(device, (*terms, program), config.hardware.training)
+    samples = Need(device, (*sampler, program), config.hardware.sampling)
+    return trains if samples.fits else max(trains, samples, key=lambda need: need.whole)
 
 
 def _weights(config: JobConfig, model: Model, precision: Precision) -> Term:

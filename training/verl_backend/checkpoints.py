@@ -94,9 +94,9 @@ def saved_by_verl(checkpoint: Path, config: JobConfig) -> Path:
             hint="Set hardware.backend to trl, or start a new run with this checkpoint as its model.",
         )
     devices = json.loads((checkpoint / STATE_NAME).read_text(encoding="utf-8")).get("devices")
-    if devices != config.hardware.total:
+    if devices != config.hardware.training:
         raise ModelError(
-            f"{checkpoint.name} holds the shards of {devices} devices, and the run has {config.hardware.total}.",
+            f"{checkpoint.name} holds the shards of {devices} devices, and the run has {config.hardware.training}.",
             hint=f"Resume on {devices} devices, or start a new run with this checkpoint as its model.",
         )
     sampling, updates = int(folder.name.removeprefix(SAVED)), config.updates_per_step

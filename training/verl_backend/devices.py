@@ -12,7 +12,7 @@ from typing import Any
 
 import ray
 from verl.plugin.platform import get_platform
-from verl.single_controller.ray import ResourcePoolManager
+from verl.single_controller.ray import RayResourcePool, ResourcePoolManager, SubRayResourcePool
 
 from training.errors import ClusterShort
 from training.verl_backend.hold import Hold, in_thread
@@ -31,11 +31,15 @@ LOOK_S, GRACE_S = 1.0, 10.0
 
 
 class Pools(ResourcePoolManager):
-    """verl's pools of devices. ``rest`` waits for some seconds, and raises where the job was asked to stop."""
+    """verl's pools of devices. ``rest`` waits for some seconds, and raises where the job was asked to stop.
 
-    def __init__(self, made: ResourcePoolManager, hold: Hold, rest: Callable[[float], None]) -> None:
+    ``apart`` devices of each host are for samplers. They are taken with those that train, so that no job has the ones
+    and waits for the others.
+    """
+
+    def __init__(self, made: ResourcePoolManager, hold: Hold, rest: Callable[[float], None], apart: int = 0) -> None:
         super().__init__(made.resource_pool_spec, made.mapping)
-        self._hold, self._rest = hold, rest
+        self._hold, self._rest, self._apart = hold, rest, apart
 
     def _check_resource_available(self) -> None:
         """Take the devices of all pools. Raises ``ClusterShort`` once the patience is spent."""
@@ -44,12 +48,36 @@ class Pools(ResourcePoolManager):
         self._hold.end()
 
     def _take(self, pool: Any) -> None:
-        taking = in_thread(pool.get_placement_groups, "take-devices")
+        asked = self._with_samplers(pool) if self._apart else pool
+        taking = in_thread(asked.get_placement_groups, "take-devices")
         wait([taking], GRACE_S)
         while not taking.done():
-            self._hold.wait(ClusterShort(shortage(pool.store, pool.max_colocate_count)), LOOK_S)
+            self._hold.wait(ClusterShort(shortage(asked.store, asked.max_colocate_count)), LOOK_S)
             self._rest(LOOK_S)
         taking.result()
+        if asked is not pool:
+            pool.pgs = asked.pgs
+
+    def _with_samplers(self, pool: RayResourcePool) -> RayResourcePool:
+        """The pool and the devices that sample: those that train are the first ones of each host."""
+        sizes = [count + self._apart for count in pool.store]
+        return RayResourcePool(sizes, name_prefix=pool.name_prefix, max_colocate_count=pool.max_colocate_count)
+
+    def places(self, size: int) -> list[SubRayResourcePool]:
+        """The devices of each sampler of ``size`` devices, host after host."""
+        (pool,) = self.resource_pool_dict.values()
+        first, end = pool.store[0], pool.store[0] + self._apart
+        return [
+            SubRayResourcePool(
+                placement_groups=[host],
+                start_bundle_index=at,
+                subgroup_world_size=size,
+                process_on_nodes=[end],
+                max_colocate_count=pool.max_colocate_count,
+            )
+            for host in pool.pgs
+            for at in range(first, end, size)
+        ]
 
 
 def shortage(hosts: list[int], cpus: int) -> Sentence:

@@ -35,7 +35,7 @@ from training.verl_backend.figures import made_of
 from training.verl_backend.folder import FOLDER_NAME, JobFolder
 from training.verl_backend.launch import make_folder, room_for_turns
 from training.verl_backend.merger import Merger
-from training.verl_backend.settings import DeviceKind
+from training.verl_backend.settings import ON_CPU, DeviceKind
 from training.words import _
 
 NOT_INSTALLED = _("Run make setup-verl where the worker runs, or let TILTYARD_VERL_PYTHON name a Python with verl.")
@@ -46,8 +46,11 @@ RAY_NOTE, RAY_PREFIX = "ray.json", "tiltyard-ray-"
 """The note in the job folder says what of a local Ray lies elsewhere on this machine."""
 NO_VLLM = _("There is no vLLM in the virtualenv of verl, which rollout.engine asks for.")
 ADD_VLLM = _("Run make setup-verl-vllm where the worker runs, or set rollout.engine to in_process on processors.")
+CUPY = ("cupy-cuda13x", "cupy-cuda12x", "cupy")
+NO_CUPY = _("verl hands weights to samplers on other GPUs by NCCL and CuPy, and its virtualenv has no CuPy.")
+ADD_CUPY = _("Run make setup-verl where the worker runs, or set hardware.sampler_devices to 0.")
 MODULES = "VERL_USE_EXTERNAL_MODULES"
-ON_CPU = {"VERL_PLATFORM": "cpu", MODULES: "training.verl_backend.on_cpu"}
+ON_PROCESSORS = {"VERL_PLATFORM": "cpu", MODULES: ON_CPU}
 WITH_VLLM = "training.verl_backend.with_vllm"
 ALWAYS = {"VERL_USE_EXTERNAL_PLUGINS": "none", "RAY_USAGE_STATS_ENABLED": "0"}
 
@@ -58,8 +61,9 @@ def run_verl(job: Job) -> None:
     python, device = verl_python(), device_kind(job.config.run.device)
     require_hosts(job.config)
     if device == "cuda" and not cluster():
-        require_gpus(job.config.hardware.devices)
+        require_gpus(job.config.hardware.of_host)
     require_vllm(job.config, python)
+    require_nccl(job.config, device, python)
     if (place := job.config.environment).url:
         wait_for_environment(lambda: check_environment(place), place, job.journal.write, job.stop)
     job.check_stop()
@@ -103,6 +107,14 @@ def require_vllm(config: JobConfig, python: Path) -> None:
         raise ConfigError(NO_VLLM, option="rollout.engine", hint=ADD_VLLM)
 
 
+def require_nccl(config: JobConfig, device: DeviceKind, python: Path) -> None:
+    """Raise ``ConfigError`` where weights go to samplers apart by NCCL, and verl's Python lacks what it needs for
+    that; a cluster has its own."""
+    needed = device == "cuda" and config.hardware.sampler_devices and not cluster()
+    if needed and installed_version(python, *CUPY) is None:
+        raise ConfigError(NO_CUPY, option="hardware.sampler_devices", hint=ADD_CUPY)
+
+
 def require_gpus(wanted: int) -> None:
     """Raise ``ConfigError`` where this process sees fewer GPUs: Ray would wait for them without end."""
     import torch
@@ -127,8 +139,8 @@ def device_kind(wanted: str) -> DeviceKind:
 def _variables(device: DeviceKind, job: Job, folder: JobFolder) -> dict[str, str]:
     found, vllm = dict(os.environ) | ALWAYS | {"PYTHONPATH": str(ROOT)}, job.config.rollout.engine == "vllm"
     if device == "cpu":
-        threads = max(1, (os.cpu_count() or 1) // job.config.hardware.devices)
-        found = {"OMP_NUM_THREADS": str(threads)} | found | ON_CPU
+        threads = max(1, (os.cpu_count() or 1) // job.config.hardware.of_host)
+        found = {"OMP_NUM_THREADS": str(threads)} | found | ON_PROCESSORS
     if vllm and device == "cpu":
         found |= cpu_variables(room_for_turns(job.config, folder.plan.base))
     if vllm:

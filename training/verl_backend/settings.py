@@ -30,6 +30,9 @@ ENGINES: dict[DeviceKind, tuple[str, ...]] = {"cpu": ("in_process", "vllm"), "cu
 RESUMED = ["model", "optimizer", "extra"]
 """What a checkpoint of verl has to have to be continued from; the model by itself is for others to read."""
 METHOD, REFERENCE = "actor_rollout_ref", "actor_rollout_ref.ref"
+ON_CPU = "training.verl_backend.on_cpu"
+HANDED_MIB = 512
+"""The parts in which weights are handed over to samplers apart. verl keeps two of them on every device."""
 
 
 def _named(text: str) -> frozenset[str]:
@@ -39,7 +42,7 @@ def _named(text: str) -> frozenset[str]:
 OURS = _named(
     """
     model.source model.revision model.lora_rslora model.lora_targets data.train data.max_rows data.shuffle
-    hardware.devices hardware.hosts hardware.backend hardware.gpu_memory hardware.gpu_model
+    hardware.devices hardware.sampler_devices hardware.hosts hardware.backend hardware.gpu_memory hardware.gpu_model
     environment.name environment.url environment.protocol environment.options environment.replicas
     environment.deterministic environment.connect_timeout_s environment.reset_timeout_s environment.step_timeout_s
     environment.episode_timeout_s environment.attempts environment.sessions environment.patience_s
@@ -135,7 +138,7 @@ def misfits(config: JobConfig, device: DeviceKind) -> Iterator[Misfit]:
 def _uneven_shares(config: JobConfig) -> Iterator[Misfit]:
     """verl fills a batch up with empty rows where its devices do not divide it; here it is refused."""
     batch, mini, micro = config.rollouts_per_step, config.optim.mini_batch_size, config.optim.micro_batch_size
-    count, longest = config.hardware.total, config.rollout.max_prompt_tokens + config.rollout.max_completion_tokens
+    count, longest = config.hardware.training, config.rollout.max_prompt_tokens + config.rollout.max_completion_tokens
     tokens = config.optim.max_tokens_per_micro_batch
     if mini and mini % count:
         text = _("mini batches of {mini} rollouts cannot be divided over {count} devices")
@@ -149,9 +152,13 @@ def _uneven_shares(config: JobConfig) -> Iterator[Misfit]:
     if 0 < tokens < longest:
         text = _("verl refuses a rollout that no micro batch holds, and one may have {longest} tokens")
         yield Misfit("optim.max_tokens_per_micro_batch", sentence(text, longest=f"{longest:,}"))
-    if count % config.vllm.tensor_parallel:
+    size, own = config.vllm.tensor_parallel, config.hardware.sampler_devices
+    if own % size:
+        text = _("{count} devices of a host that only sample cannot be divided into samplers of {size} devices each")
+        yield Misfit("vllm.tensor_parallel", sentence(text, count=own, size=size))
+    elif not own and count % size:
         text = _("{count} devices cannot be divided into samplers of {size} devices each")
-        yield Misfit("vllm.tensor_parallel", sentence(text, count=count, size=config.vllm.tensor_parallel))
+        yield Misfit("vllm.tensor_parallel", sentence(text, count=count, size=size))
 
 
 def require_fit(config: JobConfig, device: DeviceKind) -> None:
@@ -180,6 +187,7 @@ def settings_of(config: JobConfig, device: DeviceKind, folder: Path, model: Path
     found = (
         carried | _of_play(config, folder) | _of_training(config, folder, model) | _of_adapter(config, device, folder)
     )
+    found |= _of_samplers(config, device)
     if resume:
         found |= {"trainer.resume_mode": "resume_path", "trainer.resume_from_path": resume}
     return found | (_of_cpu(config) if device == "cpu" else {})
@@ -260,6 +268,22 @@ def _of_adapter(config: JobConfig, device: DeviceKind, folder: Path) -> Settings
     }
 
 
+def _of_samplers(config: JobConfig, device: DeviceKind) -> Settings:
+    """Samplers on devices of their own, which need not sleep, and how weights come to them."""
+    if not config.hardware.sampler_devices:
+        return {}
+    engine = f"{ROLLOUT}.checkpoint_engine"
+    ours = {f"{engine}.custom_backend_module": f"{ON_CPU}.handover"}
+    return {
+        f"{ROLLOUT}.nnodes": config.hardware.hosts,
+        f"{ROLLOUT}.n_gpus_per_node": config.hardware.sampler_devices,
+        f"{ROLLOUT}.free_cache_engine": False,
+        f"{ROLLOUT}.enable_sleep_mode": False,
+        f"{engine}.backend": "nccl" if device == "cuda" else "objects",
+        f"{engine}.update_weights_bucket_megabytes": HANDED_MIB,
+    } | (ours if device == "cpu" else {})
+
+
 def _of_cpu(config: JobConfig) -> Settings:
     """Exact arithmetic on processors, and the sampler of ``on_cpu`` or vLLM's build for processors."""
     exact = {"dtype": "float32", "use_torch_compile": False}
@@ -295,6 +319,7 @@ def ray_settings(config: JobConfig, device: DeviceKind) -> Settings:
     """The local Ray of one host. Its processors are counted, not measured: verl asks for more of them than small
     machines have, and would wait for them without end."""
     init = "ray_kwargs.ray_init"
-    counted = max(os.cpu_count() or 1, CPUS_OF_JOB + CPUS_OF_DEVICE * config.hardware.devices)
-    devices = {f"{init}.num_gpus": config.hardware.devices} if device == "cpu" else {}
+    here = config.hardware.of_host
+    counted = max(os.cpu_count() or 1, CPUS_OF_JOB + CPUS_OF_DEVICE * here)
+    devices = {f"{init}.num_gpus": here} if device == "cpu" else {}
     return devices | {f"{init}.num_cpus": counted, f"{init}.include_dashboard": False}

@@ -19,10 +19,12 @@ import torch
 import transfer_queue as tq
 from omegaconf import DictConfig, OmegaConf
 from tensordict import TensorDict
+from verl.trainer.ppo.utils import Role
 from verl.trainer.ppo.v1 import AgentLoopManagerTQ, PPOTrainerSync
 from verl.utils.config import omega_conf_to_dataclass
 from verl.utils.logging_utils import configure_verl_logging
 from verl.utils.tensordict_utils import assign_non_tensor_stack
+from verl.workers.rollout.llm_server import LLMServerClient
 
 from training.algorithms.checkpoints import PREFIX, write_whole
 from training.algorithms.drawing import task_rows
@@ -44,6 +46,7 @@ from training.rollout.holding import FailureShare
 from training.rollout.tokens import ChatTemplate
 from training.rollout.trajectory import Rollout
 from training.verl_backend.adapter import gather_adapter
+from training.verl_backend.apart import Samplers, TrainerWorker
 from training.verl_backend.beats import Beats
 from training.verl_backend.checkpoints import save_model, take_saved
 from training.verl_backend.counting import first_step, rate_of, steps_of
@@ -78,11 +81,16 @@ class GroupTrainer(PPOTrainerSync):
        the learning rate changes with each.
     4. An update in which nothing teaches leaves the weights as they are: a mean over no token would be no number.
     5. Weights are handed over, held-out tasks are played and checkpoints are written when all updates are done.
+    6. The devices that train also sample, unless ``hardware.sampler_devices`` leaves that to others. Either way these
+       wait while those work.
     """
 
     resource_pool_manager: Any
 
     def __init__(self, config: DictConfig, job: Job, folder: JobFolder) -> None:
+        self._apart = job.config.hardware.sampler_devices
+        self._enable_hybrid_replicas = not self._apart  # verl's name for samplers on the devices that train
+        self._samplers: Samplers | None = None
         super().__init__(config)
         self._job, self._folder = job, folder
         exact = OmegaConf.select(config, "actor_rollout_ref.actor.fsdp_config.mixed_precision.param_dtype") == "fp32"
@@ -121,7 +129,21 @@ class GroupTrainer(PPOTrainerSync):
 
     def _init_resource_pool_mgr(self) -> None:
         super()._init_resource_pool_mgr()
-        self.resource_pool_manager = Pools(self.resource_pool_manager, Hold(self._write), self._rest_or_stop)
+        if self._apart:
+            self.role_worker_mapping[Role.Actor] = ray.remote(TrainerWorker)
+        hold = Hold(self._write)
+        self.resource_pool_manager = Pools(self.resource_pool_manager, hold, self._rest_or_stop, self._apart)
+
+    def _setup(self) -> None:
+        super()._setup()
+        if self._apart:
+            places = self.resource_pool_manager.places(self._job.config.vllm.tensor_parallel)
+            self._samplers = Samplers.create(self.config, places)
+            self.checkpoint_manager = self._samplers.taking_from(self.actor_rollout_wg)
+
+    def get_llm_client(self) -> LLMServerClient:
+        """What deals turns to the samplers."""
+        return (self._samplers or self.llm_server_manager).get_client()
 
     def _rest_or_stop(self, seconds: float) -> None:
         if self._rest(seconds):
@@ -137,7 +159,8 @@ class GroupTrainer(PPOTrainerSync):
         self.actor_rollout_wg.set_loss_fn(partial(update_loss, config=own, kl_weight=beta))
         self._job.started(self._folder.plan.rows, self.config.trainer.device, self._first - 1)
         self._ranks = Ranks(self._ask, self.config.trainer.device)
-        self._ask(beat_in, str(self._folder.path))
+        for ask in [self._ask, *([self._samplers.ask] if self._samplers else [])]:
+            ask(beat_in, str(self._folder.path))
         Beats(self._folder.path, partial(self._job.log, level="warning"), self._end_without_word).watch()
         if self._job.config.evaluate.every:
             self._held_out = self._held_out_tasks()
@@ -216,7 +239,9 @@ class GroupTrainer(PPOTrainerSync):
         return tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=given)
 
     def _fill_lane(self) -> None:
-        """What the devices did while the trainer waited for the rollouts: they sample, too."""
+        """What the devices did while the trainer waited for the rollouts: they sample, too, unless others do."""
+        if self._apart:
+            return
         tried = [rollout.trajectory for rollout in self._rollouts]
         sampled = [turn for trajectory in tried for turn in trajectory.sampled]
         self._job.lane.fill(played_spans(sampled, [trajectory.ended for trajectory in tried], 0.0, math.inf))
@@ -262,7 +287,8 @@ class GroupTrainer(PPOTrainerSync):
         began = time.monotonic()
         asked = dealt.asked(number) | {"temperature": self.config.actor_rollout_ref.rollout.temperature}
         asked["calculate_entropy"] = needs_entropy(self._job.config)
-        figures = trained_on(self.actor_rollout_wg, batch, dealt.rows[number], asked, self._job.config.hardware.total)
+        devices = self._job.config.hardware.training
+        figures = trained_on(self.actor_rollout_wg, batch, dealt.rows[number], asked, devices)
         # verl names the rate of the update to come.
         rate, self._rate = self._rate, float(figures["actor/lr"])
         figures["actor/lr"] = rate_of(self._job.config, step) if rate is None else rate
@@ -318,7 +344,7 @@ class GroupTrainer(PPOTrainerSync):
             self._write(save_model(saved / "actor" / "huggingface", job.run_dir, step, job.base))
         reward = sum(self._rewards) / len(self._rewards) if self._rewards else None
         held_out = self._held_out.success_of(step) if self._held_out is not None else None
-        fill = partial(take_saved, saved, step, job.config.hardware.total)
+        fill = partial(take_saved, saved, step, job.config.hardware.training)
         target = job.run_dir / f"{PREFIX}{step}"
         self._bytes = write_whole(target, step, fill, reward, held_out)
         self._saved_at = time.monotonic()

@@ -414,6 +414,7 @@ def _asked_devices(config: JobConfig) -> Iterator[tuple[str, bool]]:
     """The options that ask for devices, and whether each does."""
     yield "hardware.hosts", config.by_verl and config.hardware.hosts > 1
     yield "hardware.devices", config.by_verl and config.hardware.devices > 1
+    yield "hardware.sampler_devices", config.by_verl and config.hardware.sampler_devices > 0
     yield "hardware.gpu_memory", config.hardware.gpu_memory > 0
     yield "hardware.gpu_model", bool(config.hardware.gpu_model.strip())
     yield "vllm.tensor_parallel", config.samples_with_vllm and config.vllm.tensor_parallel > 1

@@ -14,7 +14,7 @@ from training.__main__ import main
 from training.config import JobConfig
 from training.memory.advice import as_json, judge
 from training.memory.devices import GIB, PROGRAM, Need, Weight, device_named
-from training.memory.sharded import bytes_of, sliced, units_of
+from training.memory.sharded import bytes_of, sampler_on_cpu, sliced, units_of
 from training.memory.table import Model, longest_shape, memory_of
 
 SHAPE = {"hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 4, "vocab_size": 4001, "head_dim": 32}
@@ -164,6 +164,30 @@ def test_processes_on_a_processor_share_its_memory() -> None:
     assert table["sampler"].bytes == 4 * model().parameters + PROGRAM["cpu"] and table["sampler"].part == "kept"
     assert table["cache"].bytes == 12 * (table["cache"].bytes - table["cache"].spare), "each has half of the rollouts"
     assert "vllm" not in table and table["holes"].bytes > 0
+
+
+def test_a_device_that_only_trains_has_no_sampler() -> None:
+    """A micro batch is of those that train; the verdict is of one that samples where that lacks memory."""
+    apart = {"sampler_devices": 2, "devices": 3, "hosts": 2}
+    alone, shared = need(job(hardware=apart)), need(job(hardware={"devices": 3, "hosts": 2}))
+    assert {term.key for term in alone.terms} == {term.key for term in shared.terms} - {"vllm", "vllm_awake"}
+    assert alone.devices == 6 and alone.bytes_of("weights") == shared.bytes_of("weights")
+    assert longest_shape(job(optim={"micro_batch_size": 0}, hardware=apart)).rows == 4, "of 24 on six devices"
+    large = job(
+        hardware=apart, model={"lora_rank": 1}, vllm={"gpu_memory_share": 0.95}, rollout={"prompts_per_step": 30}
+    )
+    short = need(large, f"x={(need(large).whole + 2**20) / GIB}")
+    assert [term.key for term in short.terms] == ["vllm", "program"] and short.devices == 4
+    assert not short.fits
+
+
+def test_processes_that_only_train_share_a_processor_with_those_that_sample() -> None:
+    config = job(hardware={"devices": 1, "sampler_devices": 2}, rollout={"engine": "in_process"})
+    found, whole = need(config, "cpu"), device_named("cpu").bytes
+    assert found.device.bytes == whole // 3 and found.devices == 1
+    assert {"sampler", "cache"}.isdisjoint(term.key for term in found.terms)
+    cache = {term.key: term for term in sampler_on_cpu(config, model())}["cache"]
+    assert cache.bytes == 12 * (cache.bytes - cache.spare), "each sampler has half of the rollouts"
 
 
 def test_a_verdict_is_of_each_device_and_says_how_far_it_was_checked() -> None:

@@ -47,7 +47,7 @@ def bare(step: int = 4, mini: int = 1) -> Any:
     config = SimpleNamespace(
         rollouts_per_step=PROMPTS * SIZE, mini_batches=mini, run=SimpleNamespace(seed=42), updates_per_step=mini
     )
-    made._updates = mini
+    made._updates, made._apart = mini, 0
     made.at = 0.0
     made._job = SimpleNamespace(config=config, log=lambda text: None, lane=Lane(lambda: made.at))
     made._failures = SimpleNamespace(check=lambda *given: None)
@@ -173,7 +173,7 @@ def several_updates() -> None:
     made.actor_rollout_wg, made._rate, made.timing_raw = None, None, {"gen": 2.0}
     optim = SimpleNamespace(schedule="constant", warmup_steps=0)
     grpo = SimpleNamespace(entropy_coef=0.0)
-    vars(made._job.config).update(optim=optim, learning_rate=0.25, hardware=SimpleNamespace(total=1), grpo=grpo)
+    vars(made._job.config).update(optim=optim, learning_rate=0.25, hardware=SimpleNamespace(training=1), grpo=grpo)
     made.config.actor_rollout_ref = SimpleNamespace(rollout=SimpleNamespace(temperature=0.7))
     made._report = lambda step, figures: reported.append((step, figures))
     written: list[Any] = []

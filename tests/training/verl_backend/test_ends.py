@@ -27,13 +27,13 @@ def names(run_dir: Path, kind: str) -> set[str]:
     return {event.rollout for event in of_type(run_dir, kind)}
 
 
-def workers_of(run_dir: Path) -> list[psutil.Process]:
-    """The processes that train for a run, by the folder of their Ray."""
+def workers_of(run_dir: Path, name: str = "WorkerDict") -> list[psutil.Process]:
+    """The processes of a run's actors of that name, by the folder of their Ray; without a name those that train."""
     place = json.loads((run_dir / FOLDER_NAME / RAY_NOTE).read_text())["folder"]
     found = []
     for process in psutil.process_iter(["name", "cmdline"]):
         with suppress(psutil.Error):
-            if "WorkerDict" in "".join(process.info["cmdline"] or []) and process.environ().get("RAY_TMPDIR") == place:
+            if name in "".join(process.info["cmdline"] or []) and process.environ().get("RAY_TMPDIR") == place:
                 found.append(process)
     return found
 

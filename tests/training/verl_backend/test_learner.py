@@ -81,7 +81,8 @@ def test_who_trains_follows_from_the_hardware(tmp_path: Path) -> None:
     assert learner_of(one).__name__ == "run_grpo"
     two = JobConfig.model_validate({"data": {"train": "x"}, "hardware": {"devices": 2}})
     assert learner_of(two).__name__ == "run_verl"
-    for hardware in ({"hosts": 2}, {"backend": "verl"}, {"devices": 2, "backend": "verl"}):
+    others: list[dict[str, Any]] = [{"hosts": 2}, {"backend": "verl"}, {"devices": 2, "backend": "verl"}]
+    for hardware in (*others, {"sampler_devices": 1}):
         asked = JobConfig.model_validate({"data": {"train": "x"}, "hardware": hardware})
         assert learner_of(asked).__name__ == "run_verl"
 
@@ -93,10 +94,24 @@ def test_our_own_trainer_has_one_device(hardware: dict[str, int]) -> None:
         JobConfig.model_validate({"data": {"train": "x"}, "hardware": hardware | {"backend": "trl"}})
 
 
+def test_our_own_trainer_samples_on_its_device() -> None:
+    hardware = {"backend": "trl", "sampler_devices": 1}
+    with pytest.raises(ValidationError, match=r"sampler_devices.*TRL samples on the device that trains: set 0"):
+        JobConfig.model_validate({"data": {"train": "x"}, "hardware": hardware})
+
+
 @pytest.mark.parametrize("kind", [kind for kind, method in METHODS.items() if method.trains and kind != "grpo"])
-@pytest.mark.parametrize("hardware", [{"devices": 2}, {"backend": "verl"}])
-def test_other_methods_are_not_for_verl(kind: str, hardware: dict[str, Any]) -> None:
-    with pytest.raises(ValidationError, match="verl trains by GRPO here"):
+@pytest.mark.parametrize(
+    ("hardware", "option"),
+    [
+        ({"devices": 2}, "devices"),
+        ({"backend": "verl"}, "backend"),
+        ({"sampler_devices": 1}, "sampler_devices"),
+        ({"devices": 2, "sampler_devices": 1}, "devices"),
+    ],
+)
+def test_other_methods_are_not_for_verl(kind: str, hardware: dict[str, Any], option: str) -> None:
+    with pytest.raises(ValidationError, match=rf"hardware\.{option}\b.*verl trains by GRPO here"):
         JobConfig.model_validate({"kind": kind, "data": {"train": "x"}, "hardware": hardware})
 
 
@@ -304,6 +319,26 @@ def test_vllm_must_be_in_the_virtualenv_of_verl(tmp_path: Path, monkeypatch: pyt
     python.write_text("#!/bin/sh\n")
     monkeypatch.setenv("TILTYARD_RAY_ADDRESS", "http://192.0.2.7:8265")
     module.require_vllm(samples, python)
+
+
+def test_samplers_apart_get_their_weights_by_cupy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On GPUs, where a job has such samplers; not on a cluster, whose nodes have their own."""
+    monkeypatch.delenv("TILTYARD_RAY_ADDRESS", raising=False)
+    apart = JobConfig.model_validate({"data": {"train": "x"}, "hardware": {"sampler_devices": 1}})
+    together = JobConfig.model_validate({"data": {"train": "x"}, "hardware": {"devices": 2}})
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\n")
+    python.chmod(0o755)
+    with pytest.raises(ConfigError, match=r"hardware\.sampler_devices: .* has no CuPy") as found:
+        module.require_nccl(apart, "cuda", python)
+    assert "make setup-verl" in found.value.hint
+    module.require_nccl(apart, "cpu", python)
+    module.require_nccl(together, "cuda", python)
+    python.write_text("#!/bin/sh\nfor name; do :; done\necho $name | grep cupy\n")
+    module.require_nccl(apart, "cuda", python)
+    python.write_text("#!/bin/sh\n")
+    monkeypatch.setenv("TILTYARD_RAY_ADDRESS", "http://192.0.2.7:8265")
+    module.require_nccl(apart, "cuda", python)
 
 
 def test_the_variables_of_a_sampler(tmp_path: Path, starter_folder: Path) -> None:

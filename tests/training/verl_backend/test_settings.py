@@ -250,6 +250,44 @@ def test_samplers_take_the_devices_whole() -> None:
     assert (option, why) == ("vllm.tensor_parallel", "1 devices cannot be divided into samplers of 2 devices each")
 
 
+def test_samplers_apart_take_their_devices_of_a_host_whole() -> None:
+    two: dict[str, Any] = {"hosts": 2, "devices": 1, "sampler_devices": 4}
+    for size in (1, 2, 4):
+        require_fit(job(vllm={"tensor_parallel": size}, hardware=two), "cuda")
+    option, why = refused(hardware=two, vllm={"tensor_parallel": 3})
+    assert (option, why) == (
+        "vllm.tensor_parallel",
+        "4 devices of a host that only sample cannot be divided into samplers of 3 devices each",
+    )
+    assert refused(hardware=two, vllm={"tensor_parallel": 8})[0] == "vllm.tensor_parallel", "on one host"
+    sizes = {"prompts_per_step": 3, "num_generations": 4}
+    require_fit(job(rollout=sizes, hardware={"devices": 3, "sampler_devices": 4}), "cuda")
+    assert refused(rollout=sizes, hardware={"devices": 5, "sampler_devices": 1})[1].endswith("over 5 devices")
+
+
+def test_samplers_apart_by_value() -> None:
+    rollout = "actor_rollout_ref.rollout"
+    apart = {"hosts": 2, "devices": 4, "sampler_devices": 2}
+    found, together = keys(hardware=apart), keys(hardware={"hosts": 2, "devices": 4})
+    own = {name: value for name, value in found.items() if name not in together}
+    assert own == {
+        f"{rollout}.nnodes": 2,
+        f"{rollout}.n_gpus_per_node": 2,
+        f"{rollout}.free_cache_engine": False,
+        f"{rollout}.enable_sleep_mode": False,
+        f"{rollout}.checkpoint_engine.backend": "nccl",
+        f"{rollout}.checkpoint_engine.update_weights_bucket_megabytes": 512,
+    }
+    assert {name: found[name] for name in together} == together and found["trainer.n_gpus_per_node"] == 4
+    exact = job(hardware=apart, rollout={"engine": "in_process"})
+    on_cpu = settings_of(exact, "cpu", Path("/run/verl"), Path("/base"))
+    assert on_cpu[f"{rollout}.checkpoint_engine.backend"] == "objects"
+    module = on_cpu[f"{rollout}.checkpoint_engine.custom_backend_module"]
+    assert module == "training.verl_backend.on_cpu.handover"
+    wanted = ray_settings(exact, "cpu")
+    assert wanted["ray_kwargs.ray_init.num_gpus"] == 6 and wanted["ray_kwargs.ray_init.num_cpus"] >= 10 + 4 * 6
+
+
 def test_the_settings_by_value() -> None:
     found = keys(
         hardware={"hosts": 2, "devices": 4},

@@ -15,6 +15,7 @@ from training.policy.vllm_server import installed_version
 
 pytestmark = [pytest.mark.verl, pytest.mark.timeout(1500)]
 LORA = {"model": {"lora_rank": 4}, "optim": {"learning_rate": 1e-2}, "hardware": {"devices": 2}}
+APART = {"hardware": {"sampler_devices": 1}}
 STUCK = """
 import asyncio, threading, time
 import torch, zmq
@@ -46,7 +47,11 @@ def needs_vllm() -> None:
         pytest.skip("There is no vLLM in .venv-verl: run make setup-verl-vllm.")
 
 
-@pytest.mark.parametrize("groups", [{}, LORA], ids=["all weights", "LoRA on two devices"])
+@pytest.mark.parametrize(
+    "groups",
+    [{}, LORA, APART, LORA | APART],
+    ids=["all weights", "LoRA on two devices", "all weights, apart", "LoRA, apart"],
+)
 def test_its_samplers_have_the_trainers_weights(
     groups: dict[str, Any], trained_folder: Path, tmp_path: Path, no_health: None
 ) -> None:

@@ -53,6 +53,9 @@ def test_a_missing_gpu_is_a_problem_that_a_person_may_override() -> None:
 def test_the_finding_lies_next_to_its_option() -> None:
     assert found(run={"device": "cuda"})[0].path == "run.device"
     assert found(hardware={"gpu_model": "H100"})[0].path == "hardware.gpu_model"
+    apart = {"sampler_devices": 1}
+    assert found(hardware=apart, run={"device": "cuda"})[0].path == "hardware.sampler_devices"
+    assert found(hardware=apart | {"devices": 2}, run={"device": "cuda"})[0].path == "hardware.devices"
     assert found(hardware={"gpu_memory": 80})[0].path == "hardware.gpu_memory"
 
 

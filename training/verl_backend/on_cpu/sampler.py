@@ -6,7 +6,6 @@ It draws with our own in-process engine, so a turn depends on ids, weights and s
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator
 from contextlib import ExitStack
 from typing import Any, cast
 
@@ -16,6 +15,7 @@ from peft import PeftModel, set_peft_model_state_dict
 from transformers import AutoModelForCausalLM
 from verl.workers.rollout.base import BaseRollout
 from verl.workers.rollout.replica import RolloutReplica, TokenOutput
+from verl.workers.rollout.utils import ensure_async_iterator
 
 from training.errors import PolicyFault
 from training.policy.engine import SamplingParams
@@ -72,14 +72,20 @@ class Server:
         self.block.close()
         self.engine, self.step = None, step
 
-    async def idle(self) -> None:
+    async def idle(self, **_given: Any) -> None:
         """Asked to sleep, to wake up, to forget: there is nothing to free."""
 
-    sleep = wake_up = clear_kv_cache = release_kv_cache = resume_kv_cache = abort_all_requests = idle
+    sleep = wake_up = clear_kv_cache = release_kv_cache = resume_kv_cache = idle
+    abort_all_requests = resume_generation = idle
 
 
 class Adapter(BaseRollout):
-    """In the trainer's process: hands the weights over."""
+    """Hands the weights over: in the trainer's process, or next to a sampler that has devices of its own."""
+
+    def __init__(self, *of_verl: Any, replica_rank: int | None = None, **named: Any) -> None:
+        """``replica_rank`` is that of the sampler; without it, the trainer's own rank."""
+        super().__init__(*of_verl, **named)
+        self._sampler = replica_rank
 
     async def resume(self, tags: list[str]) -> None:
         """Nothing slept."""
@@ -89,16 +95,18 @@ class Adapter(BaseRollout):
 
     async def update_weights(
         self,
-        weights: Generator[tuple[str, torch.Tensor], None, None],
+        weights: Any,
         wire_format: str = "named_tensors",
         global_steps: int | None = None,
         **_others: Any,
     ) -> None:
         taken = {}
-        for name, weight in weights:  # every rank has to ask for all of them: each is gathered
+        # Every rank that trains has to ask for all of them: each is gathered.
+        async for name, weight in ensure_async_iterator(weights):
             full = weight.full_tensor() if hasattr(weight, "full_tensor") else weight
             taken[name] = full.detach().clone()
-        server = ray.get_actor(_name(torch.distributed.get_rank()))
+        rank = torch.distributed.get_rank() if self._sampler is None else self._sampler
+        server = ray.get_actor(_name(rank))
         await server.take.remote(taken, global_steps or 0)
 
 

@@ -35,7 +35,7 @@ class Needs(NamedTuple):
         """The needs of a job that takes a device."""
         chosen, by_verl = config.hardware, config.by_verl
         sampler = config.vllm.tensor_parallel if config.samples_with_vllm and config.vllm.mode == "managed" else 1
-        devices, hosts = (chosen.devices, chosen.hosts) if by_verl else (sampler, 1)
+        devices, hosts = (chosen.of_host, chosen.hosts) if by_verl else (sampler, 1)
         if config.run.device == "cpu":
             return cls(on_cluster=True, hosts=hosts) if hosts > 1 else cls()
         or_cpu = config.run.device == "auto" and not chosen.asks_gpu

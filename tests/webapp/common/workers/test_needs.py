@@ -36,11 +36,17 @@ VLLM = {"engine": "vllm"}
         ({"hardware": {"devices": 2}}, Needs(gpus=2, or_cpu=True, on_cluster=True)),
         ({"hardware": {"devices": 2}, "run": {"device": "cuda"}}, Needs(gpus=2, on_cluster=True)),
         ({"hardware": {"devices": 2}, "run": {"device": "cpu"}}, Needs()),
+        ({"hardware": {"sampler_devices": 1}}, Needs(gpus=2, or_cpu=True, on_cluster=True)),
+        (
+            {"hardware": {"devices": 4, "sampler_devices": 3, "hosts": 2}, "run": {"device": "cuda"}},
+            Needs(gpus=7, on_cluster=True, hosts=2),
+        ),
         ({"hardware": {"hosts": 2}}, Needs(gpus=1, or_cpu=True, on_cluster=True, hosts=2)),
         ({"hardware": {"hosts": 2}, "run": {"device": "cpu"}}, Needs(on_cluster=True, hosts=2)),
         ({"rollout": VLLM, "vllm": {"tensor_parallel": 2}}, Needs(gpus=2, or_cpu=True)),
         ({"rollout": VLLM, "vllm": {"tensor_parallel": 2, "mode": "server", "urls": ["http://a:1"]}}, Needs()),
         ({"kind": "evaluate", "hardware": {"devices": 4}, "run": {"device": "cuda"}}, Needs(gpus=1)),
+        ({"kind": "evaluate", "hardware": {"sampler_devices": 4}, "run": {"device": "cuda"}}, Needs(gpus=1)),
     ],
 )
 def test_they_are_read_off_the_config(groups: dict[str, Any], needs: Needs) -> None:
@@ -50,7 +56,7 @@ def test_they_are_read_off_the_config(groups: dict[str, Any], needs: Needs) -> N
 
 
 def test_the_longest_text_fits_its_column() -> None:
-    assert len(Needs(64, 10_000, "m" * 40, True, True, 1024).text) <= 80
+    assert len(Needs(128, 10_000, "m" * 40, True, True, 1024).text) <= 80
 
 
 @pytest.mark.parametrize("text", ["", "1", "1/2/3", "1/2/3/4/5/6/7"])
