@@ -24,7 +24,7 @@ from training.rewards.combining import group_statistics
 from training.verl_backend.actor import Actor, Lesson
 from training.verl_backend.folder import SETTINGS_NAME, JobFolder
 from training.verl_backend.launch import make_folder
-from training.verl_backend.learner import ALWAYS, ON_CPU
+from training.verl_backend.learner import ALWAYS, ON_PROCESSORS
 
 pytestmark = pytest.mark.verl
 GROUPS, SIZE = 4, 4
@@ -158,7 +158,7 @@ def stepped(settings: Path, folder: Path, ranks: int, module: str = "one_step") 
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     kept = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
-    common = kept | ON_CPU | ALWAYS | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    common = kept | ON_PROCESSORS | ALWAYS | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
     common |= {
         "WORLD_SIZE": str(ranks),
         "LOCAL_WORLD_SIZE": str(ranks),
