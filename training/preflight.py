@@ -326,6 +326,7 @@ def _sampler(config: JobConfig) -> Sentence:
 
 def _hardware(config: JobConfig, device: str) -> Iterator[Check]:
     """Each option that verl cannot train by, and whether verl is here."""
+    from training.verl_backend.divided import untried
     from training.verl_backend.learner import device_kind
     from training.verl_backend.settings import misfits
 
@@ -333,6 +334,8 @@ def _hardware(config: JobConfig, device: str) -> Iterator[Check]:
     for option, why in misfits(config, known):
         yield _check("hardware", False, why).model_copy(update={"option": option, "hard": True})
     yield _run("hardware", _verl, config)
+    for line in untried(config):
+        yield _check("hardware", True, line)
 
 
 def _verl(config: JobConfig) -> Sentence:
@@ -354,6 +357,11 @@ def _verl(config: JobConfig) -> Sentence:
         learner.require_vllm(config, python)
     except TiltyardError:
         raise _Problem(sentence(learner.NO_VLLM), learner.ADD_VLLM, option="rollout.engine") from None
+    try:
+        learner.require_megatron(config, python)
+    except TiltyardError:
+        megatron = sentence(learner.NO_MEGATRON)
+        raise _Problem(megatron, learner.ADD_MEGATRON, option="hardware.sharding") from None
     text = _("verl %(version)s trains it, on %(count)s in all. A stop ends after all updates of what is sampled then.")
     apart = _(
         "verl %(version)s trains it, on %(count)s in all, and samples it on %(others)s in all. A stop ends after all "

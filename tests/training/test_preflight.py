@@ -214,6 +214,23 @@ def test_each_option_that_verl_cannot_train_by_is_named(tmp_path: Path, starter_
     assert not any(check.ok for check in wrong.values())
 
 
+def test_options_of_verl_are_named_with_the_others_and_said_where_they_fit(
+    tmp_path: Path, starter_folder: Path, server: str
+) -> None:
+    config = good(tmp_path, starter_folder, server)
+    lines = [f"actor_rollout_ref.{name}" for name in ("rollout.max_num_seqs=8", "actor.fsdp_config.param_offload=true")]
+    hardware = {"devices": 3, "verl_options": lines}
+    found = hardware_checks(config, hardware=hardware, grpo={"delta": 1.1})
+    assert {check.option for check in found if check.hard} == {
+        "grpo.delta",
+        "rollout.prompts_per_step",
+        "hardware.verl_options",
+    }
+    found = hardware_checks(config, hardware={"devices": 2, "verl_options": lines[1:]})
+    assert not any(check.hard for check in found)
+    assert found[-1].ok and found[-1].message.endswith(f"the memory that is needed: {lines[1]}.")
+
+
 def test_the_sampler_of_several_devices_follows_from_where_they_are(
     tmp_path: Path, starter_folder: Path, server: str
 ) -> None:

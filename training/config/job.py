@@ -10,6 +10,7 @@ from typing import Any, Literal, cast, get_args
 import yaml
 from pydantic import Field, model_validator
 
+from training.config import passed
 from training.config.environment import EnvironmentConfig
 from training.config.evaluation import EndpointConfig, EvaluateConfig
 from training.config.learning import (
@@ -200,6 +201,22 @@ class JobConfig(Group):
             several = "hardware.sampler_devices" if only_samplers else "hardware.devices"
             option = "hardware.backend" if chosen.total == 1 else several
             raise OptionError(option, sentence(text, method=self.method.short))
+        self._check_passed()
+
+    def _check_passed(self) -> None:
+        """What only verl has, where it trains, and Megatron, where it can be trained and read again."""
+        chosen = self.hardware
+        is_megatron = chosen.sharding == "megatron"
+        if not chosen.by_verl and (is_megatron or chosen.verl_options):
+            text = _("TRL trains this job: choose verl as the trainer, or leave this as it was")
+            raise OptionError("hardware.sharding" if is_megatron else passed.PATH, sentence(text))
+        if is_megatron and self.run.device == "cpu":
+            text = _("Megatron needs CUDA GPUs: choose FSDP2, or another device")
+            raise OptionError("hardware.sharding", sentence(text))
+        if is_megatron and self.model.lora_rank:
+            text = _("Megatron keeps an adapter in files that are not read here: choose FSDP2, or a LoRA rank of 0")
+            raise OptionError("hardware.sharding", sentence(text))
+        chosen.check_passed()
 
     def _check_optimizer(self) -> None:
         chosen = self.optim

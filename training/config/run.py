@@ -2,10 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
+
+from pydantic import AfterValidator, StringConstraints
 
 from training.config.option import Group, option
+from training.config.passed import (
+    MAX_CHARS,
+    MAX_LINES,
+    ULYSSES,
+    Sharding,
+    check_together,
+    checked,
+    layout_of,
+    passed_of,
+    sizes_of,
+)
 from training.words import _
+
+VerlOption = Annotated[str, StringConstraints(max_length=MAX_CHARS), AfterValidator(checked)]
+"""One of verl's own options, as ``key=value``."""
 
 
 class RunConfig(Group):
@@ -138,6 +154,28 @@ class HardwareConfig(Group):
         help=_("`auto` trains on one device by TRL, and on several by verl on Ray."),
         choices={"auto": _("by the number of devices"), "trl": "TRL", "verl": "verl"},
     )
+    sharding: Sharding = option(
+        "fsdp2",
+        title=_("Sharding"),
+        help=_(
+            "How verl divides the model over the devices. Megatron needs CUDA GPUs and megatron-core where verl runs; "
+            "its sizes are options of verl's, below. Its settings were checked against verl, and it has not been tried."
+        ),
+        choices={
+            "fsdp2": _("FSDP2: each layer in parts"),
+            "megatron": _("Megatron: tensors, layers and contexts in parts"),
+        },
+    )
+    verl_options: list[VerlOption] = option(
+        list,
+        title=_("Options of verl"),
+        help=_(
+            "verl's own options of how devices are used, one `key=value` a line, such as "
+            "`actor_rollout_ref.actor.fsdp_config.param_offload=true`. They are passed through as they are: Tiltyard "
+            "checks that verl has them, and has not tried them. `docs/verl.md` says which."
+        ),
+        max_length=MAX_LINES,
+    )
     gpu_memory: int = option(
         0,
         title=_("Memory of each GPU"),
@@ -178,6 +216,11 @@ class HardwareConfig(Group):
         return self.hosts * (self.sampler_devices or self.devices)
 
     @property
+    def needs_gpu(self) -> bool:
+        """Whether no processor will do."""
+        return self.asks_gpu or self.sharding == "megatron"
+
+    @property
     def total(self) -> int:
         """All devices."""
         return self.hosts * self.of_host
@@ -186,6 +229,28 @@ class HardwareConfig(Group):
     def by_verl(self) -> bool:
         """Whether verl trains."""
         return self.backend == "verl" or (self.backend == "auto" and self.total > 1)
+
+    @property
+    def passed(self) -> dict[str, Any]:
+        """verl's own options that are passed through, with their values."""
+        return {found.key: found.value for found in map(passed_of, self.verl_options)}
+
+    @property
+    def shares(self) -> int:
+        """Into how many parts verl deals the rollouts of an update: devices that share a part count as one."""
+        if self.sharding == "megatron":
+            sizes = sizes_of(self.passed)
+            return self.training // (sizes.tensor * sizes.pipeline * sizes.context)
+        return self.training // int(self.passed.get(ULYSSES, 1))
+
+    @property
+    def layout(self) -> str:
+        """How the parts of a checkpoint are cut, which their number does not say."""
+        return layout_of(self.passed, self.sharding)
+
+    def check_passed(self) -> None:
+        """Raise ``OptionError`` where verl's own options do not go together."""
+        check_together(map(passed_of, self.verl_options), self.sharding, self.training)
 
 
 # Which other trackers hear of a run, and what each of them needs of the worker.

@@ -17,12 +17,13 @@ from training.config import JobConfig, Stage
 from training.data.making.convert import Converted, ConvertOptions, convert
 from training.data.reader import read_records
 from training.errors import ConfigError
-from training.exports.verl_options import REWARD_NAME, TRAIN_NAME, VERL, translated, tree_of
+from training.exports.verl_options import REWARD_NAME, TRAIN_NAME, VERL, passed_through, translated, tree_of
 from training.exports.verl_reward import reward_text
 from training.rows import answer_of
 
 CONFIG_NAME, README_NAME = "config.yaml", "README.txt"
 HEAD = f"# Made by Tiltyard: overrides of the ppo_trainer.yaml of verl {VERL}, which they were checked against.\n"
+MEGATRON_HEAD = HEAD.replace("ppo_trainer", "ppo_megatron_trainer")
 _PRIVATE = {"environment.url", "environment.options", "environment.replicas", "rewards.components"}
 """Options whose values may name machines or hold secrets; components are named without their parameters."""
 
@@ -112,9 +113,14 @@ def verl_yaml(config: JobConfig, name: str = "") -> str:
     """verl's overrides; what cannot be carried over becomes comments there."""
     keys, missing = translated(config)
     keys |= {"trainer.project_name": "tiltyard", "trainer.experiment_name": name or "run"}
-    text = yaml.safe_dump(tree_of(keys), sort_keys=True, allow_unicode=True)
+    text = yaml.safe_dump(tree_of(passed_through(config, keys)), sort_keys=True, allow_unicode=True)
     lines = [f"# {line}\n" for line in _missing(config, missing)]
-    return "".join([HEAD, text, "\n# Not carried over:\n", *lines])
+    return "".join([head_of(config), text, "\n# Not carried over:\n", *lines])
+
+
+def head_of(config: JobConfig) -> str:
+    """The first line of verl's overrides: the tree that they are for."""
+    return MEGATRON_HEAD if config.by_verl and config.hardware.sharding == "megatron" else HEAD
 
 
 def _missing(config: JobConfig, missing: dict[str, str]) -> list[str]:
@@ -150,6 +156,7 @@ def _rewarded(config: JobConfig, answered: _Answered) -> list[str]:
 
 def _readme(config: JobConfig, done: Converted, about: str, answered: _Answered) -> str:
     _keys, missing = translated(config)
+    tree = "ppo_trainer" if head_of(config) == HEAD else "ppo_megatron_trainer"
     lines = [
         f"A job of Tiltyard for verl {VERL}, whose keys it was checked against; other versions may have others.",
         "",
@@ -158,12 +165,12 @@ def _readme(config: JobConfig, done: Converted, about: str, answered: _Answered)
         "",
         f"{TRAIN_NAME}: {done.rows} rows of {done.rows_in}; {done.bad_rows} could not be read and were left out.",
         *(f"{TRAIN_NAME} has no place for {name} of {count} rows." for name, count in done.lost.items()),
-        f"{CONFIG_NAME}: overrides of its ppo_trainer.yaml. data.val_files names the training rows and no",
+        f"{CONFIG_NAME}: overrides of its {tree}.yaml. data.val_files names the training rows and no",
         "validation is run; name other rows there if you have them.",
         "",
         "  python -m verl.trainer.main_ppo --config-path=$PWD --config-name=config",
         "",
-        "needs `defaults: [ppo_trainer, _self_]` and verl's own config folder on hydra's search path; or pass the",
+        f"needs `defaults: [{tree}, _self_]` and verl's own config folder on hydra's search path; or pass the",
         f"keys of {CONFIG_NAME} on the command line.",
         "",
         f"Not carried over ({len(missing)} options):",

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from training.config import METHODS, JobConfig
+from training.config import METHODS, JobConfig, passed
 from training.config.model import EPSILON
 
 Value = Any
-ACTOR, ROLLOUT, CRITIC = "actor_rollout_ref.actor", "actor_rollout_ref.rollout", "critic"
+ACTOR, ROLLOUT, CRITIC = passed.ACTOR, passed.ROLLOUT, "critic"
 TRAIN_NAME, REWARD_NAME = "train.parquet", "reward.py"
-VERL = "0.9.1"
+VERL = passed.VERL
 """The version of verl that keys and reasons were checked against. Its interactions went before 0.9.0."""
 NO_DUAL_CLIP = 1e6
 """Far above any ratio: where nothing is said, verl bounds the loss of bad tokens at a ratio of 3, and we do not."""
@@ -297,6 +297,8 @@ OPTIONS: dict[str, Callable[[Value], Carried]] = {
     "hardware.hosts": _key("trainer.nnodes"),
     "hardware.sampler_devices": _changed(0, "verl has samplers apart in a trainer that plays ahead of the weights"),
     "hardware.backend": lambda _value: Carried({}),
+    "hardware.sharding": lambda _value: Carried({}),  # both by ``passed_through``
+    "hardware.verl_options": lambda _value: Carried({}),
     "hardware.gpu_memory": lambda _value: Carried({}),
     "hardware.gpu_model": lambda _value: Carried({}),
     "run.max_steps": _key("trainer.total_training_steps"),
@@ -348,6 +350,46 @@ def translated(config: JobConfig) -> tuple[dict[str, Value], dict[str, str]]:
         if carried.why:
             missing[option] = carried.why
     return _adapter(config) | keys | _moments(config) | _spanning(config), missing
+
+
+def passed_through(config: JobConfig, settings: dict[str, Value]) -> dict[str, Value]:
+    """The settings of a job with verl's own options that it passes through, and as Megatron's tree has them where that
+    is chosen."""
+    if not config.by_verl:
+        return settings
+    chosen = config.hardware
+    whole = _for_megatron(settings, chosen.passed) if chosen.sharding == "megatron" else settings
+    return whole | chosen.passed
+
+
+def _for_megatron(settings: dict[str, Value], given: Mapping[str, Value]) -> dict[str, Value]:
+    """Without keys of FSDP.
+
+    Megatron has names of its own for the schedule and the limit of gradients, and takes the moments from another
+    mapping. It computes whole layers again where nothing else is ``given``. Its schedule continues from a checkpoint
+    only where it is asked to.
+    """
+    found = {key: value for key, value in settings.items() if ".fsdp_config." not in key}
+    for theirs, megatrons in _RENAMED.items():
+        if theirs in found:
+            found[megatrons] = found.pop(theirs)
+    beta1, beta2 = found[f"{ACTOR}.optim.betas"]
+    if found.get(_CHECKPOINTING) and f"{passed.RECOMPUTED}_granularity" not in given:
+        again = {"granularity": "full", "method": "uniform", "num_layers": 1}
+        found |= {f"{passed.RECOMPUTED}_{name}": value for name, value in again.items()}
+    return found | {
+        f"{ACTOR}.strategy": "megatron",
+        f"{ACTOR}.optim.override_optimizer_config": {"adam_beta1": beta1, "adam_beta2": beta2},
+        f"{ACTOR}.optim.use_checkpoint_opt_param_scheduler": True,
+        "actor_rollout_ref.model.use_remove_padding": True,
+    }
+
+
+_CHECKPOINTING = "actor_rollout_ref.model.enable_gradient_checkpointing"
+_RENAMED = {
+    f"{ACTOR}.grad_clip": f"{ACTOR}.optim.clip_grad",
+    f"{ACTOR}.optim.lr_scheduler_type": f"{ACTOR}.optim.lr_decay_style",
+}
 
 
 def tree_of(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -17,14 +17,16 @@ from training.verl_backend.folder import SETTINGS_NAME, JobFolder
 
 
 def composed(settings: Path) -> Any:
-    """verl's own tree with the settings of a job laid over it."""
+    """verl's own tree with the settings of a job laid over it: Megatron's tree where they name it."""
     from hydra import compose, initialize_config_module
     from omegaconf import OmegaConf, open_dict
 
+    ours = OmegaConf.load(settings)
+    is_megatron = OmegaConf.select(ours, "actor_rollout_ref.actor.strategy") == "megatron"
     with initialize_config_module("verl.trainer.config", version_base=None):
-        config = compose("ppo_trainer")
+        config = compose("ppo_trainer", overrides=["model_engine=megatron"] if is_megatron else [])
     with open_dict(config):
-        return OmegaConf.merge(config, OmegaConf.load(settings))
+        return OmegaConf.merge(config, ours)
 
 
 def main(words: list[str]) -> int:

@@ -1,8 +1,9 @@
 """A checkpoint that verl wrote, as any run of ours leaves one: a model to load, and what verl continues from in it.
 
-``<run>/checkpoint-<n>`` has the files of the model, or with LoRA of the adapter, ``trainer_state.json`` with the step
-and the number of devices, and verl's own files below ``verl/global_step_<sampling>``. These are pickles, which verl
-loads: a run continues from its own checkpoints alone, and only where every file is as its manifest says.
+``<run>/checkpoint-<n>`` has the files of the model, or with LoRA of the adapter, ``trainer_state.json`` with the step,
+the number of devices and how the parts are cut, and verl's own files below ``verl/global_step_<sampling>``. These are
+pickles, which verl loads: a run continues from its own checkpoints alone, and only where every file is as its manifest
+says. Megatron's have the model in a folder of their own, from which it continues, so it is kept there, too.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ from training.machine import require_room
 from training.model_check import VERL, stored_dtype
 from training.verl_backend.adapter import FILES, copy_adapter, is_adapter, merge_adapter
 
-CONFIG_NAME, STATE_NAME = "config.json", "trainer_state.json"
+CONFIG_NAME, STATE_NAME, MODEL_NAME = "config.json", "trainer_state.json", "huggingface"
+WHOLE = "fsdp2"
+"""The layout where each tensor is cut over all devices."""
 SAVED = "global_step_"
 """verl's folders are named by the samplings that the weights were trained on."""
 CHOSEN_HERE = (
@@ -75,12 +78,23 @@ def _merge(source: Path, base: Path, folder: Path) -> None:
     merge_adapter(source, base, folder)
 
 
-def take_saved(saved: Path, step: int, devices: int, folder: Path) -> None:
-    """Fill the folder of a checkpoint with what verl has saved in ``saved``, which is empty afterwards."""
-    model = saved / "actor" / "huggingface"
+def model_in(saved: Path) -> Path:
+    """The folder of the model in what verl has saved: Megatron's lies one folder deeper."""
+    deeper = saved / "actor" / "model" / MODEL_NAME
+    return deeper if deeper.is_dir() else saved / "actor" / MODEL_NAME
+
+
+def take_saved(saved: Path, step: int, devices: int, folder: Path, layout: str = WHOLE) -> None:
+    """Fill the folder of a checkpoint with what verl has saved in ``saved``, which is empty afterwards.
+
+    ``layout`` is ``HardwareConfig.layout``.
+    """
+    model = model_in(saved)
     copy_model(model, folder)
-    shutil.rmtree(model)
-    (folder / STATE_NAME).write_text(json.dumps({"global_step": step, "devices": devices}), encoding="utf-8")
+    if model.parent == saved / "actor":
+        shutil.rmtree(model)
+    state = {"global_step": step, "devices": devices, "layout": layout}
+    (folder / STATE_NAME).write_text(json.dumps(state), encoding="utf-8")
     (folder / VERL).mkdir()
     os.rename(saved, folder / VERL / saved.name)
 
@@ -93,11 +107,18 @@ def saved_by_verl(checkpoint: Path, config: JobConfig) -> Path:
             f"{checkpoint.name} was not saved by verl, so verl cannot continue from it.",
             hint="Set hardware.backend to trl, or start a new run with this checkpoint as its model.",
         )
-    devices = json.loads((checkpoint / STATE_NAME).read_text(encoding="utf-8")).get("devices")
+    state = json.loads((checkpoint / STATE_NAME).read_text(encoding="utf-8"))
+    devices, layout = state.get("devices"), state.get("layout", WHOLE)
     if devices != config.hardware.training:
         raise ModelError(
             f"{checkpoint.name} holds the shards of {devices} devices, and the run has {config.hardware.training}.",
             hint=f"Resume on {devices} devices, or start a new run with this checkpoint as its model.",
+        )
+    if layout != config.hardware.layout:
+        raise ModelError(
+            f"{checkpoint.name} was saved by {layout}, and the run has {config.hardware.layout}.",
+            hint="Resume with the sharding and sizes that it was saved with, or start a new run with this checkpoint "
+            "as its model.",
         )
     sampling, updates = int(folder.name.removeprefix(SAVED)), config.updates_per_step
     if sampling * updates != step_of(checkpoint):

@@ -14,7 +14,7 @@ from training.algorithms.job import Job, row_order
 from training.algorithms.loading import fetch_base, load_tokenizer
 from training.algorithms.sampler import require_window
 from training.config import JobConfig
-from training.exports.verl import HEAD
+from training.exports.verl import head_of
 from training.exports.verl_options import tree_of
 from training.policy.vllm_engine import kv_gib
 from training.rewards.defaults import said, with_rewards
@@ -22,6 +22,7 @@ from training.rollout.templates import require_calls
 from training.rollout.tokens import ChatTemplate
 from training.verl_backend.adapter import begin_adapter
 from training.verl_backend.checkpoints import saved_by_verl
+from training.verl_backend.divided import untried
 from training.verl_backend.folder import FOLDER_NAME, LOOPS_NAME, SETTINGS_NAME, TOKENIZER_NAME, JobFolder, Plan
 from training.verl_backend.settings import LOOP, DeviceKind, ray_settings, require_fit, settings_of
 
@@ -48,6 +49,8 @@ def make_folder(job: Job, device: DeviceKind, *, on_cluster: bool = False) -> Jo
         job.log(note, "warning")
     if config.run.keep_tokens_mib:
         job.log("verl gives no values of single tokens, so none are kept.")
+    for line in untried(config):
+        job.log(line)
     template = ChatTemplate(tokenizer)
     require_calls(template, config, rows)
     tasks = choose_tasks(job, rows, template)
@@ -71,7 +74,7 @@ def make_folder(job: Job, device: DeviceKind, *, on_cluster: bool = False) -> Jo
     resume = str(saved_by_verl(checkpoint, config)) if checkpoint is not None else ""
     settings = settings_of(config, device, folder.path, model, resume)
     settings |= {} if on_cluster else ray_settings(config, device)
-    (folder.path / SETTINGS_NAME).write_text(HEAD + yaml.safe_dump(tree_of(settings)), encoding="utf-8")
+    (folder.path / SETTINGS_NAME).write_text(head_of(config) + yaml.safe_dump(tree_of(settings)), encoding="utf-8")
     loop = {"name": LOOP, "_target_": "training.verl_backend.loop.PlayerLoop", "folder": str(folder.path)}
     (folder.path / LOOPS_NAME).write_text(yaml.safe_dump([loop]), encoding="utf-8")
     return folder

@@ -49,6 +49,8 @@ ADD_VLLM = _("Run make setup-verl-vllm where the worker runs, or set rollout.eng
 CUPY = ("cupy-cuda13x", "cupy-cuda12x", "cupy")
 NO_CUPY = _("verl hands weights to samplers on other GPUs by NCCL and CuPy, and its virtualenv has no CuPy.")
 ADD_CUPY = _("Run make setup-verl where the worker runs, or set hardware.sampler_devices to 0.")
+NO_MEGATRON = _("There is no megatron-core in the virtualenv of verl, which hardware.sharding asks for.")
+ADD_MEGATRON = _("Install megatron-core and Megatron-Bridge there, or set hardware.sharding to fsdp2.")
 MODULES = "VERL_USE_EXTERNAL_MODULES"
 ON_PROCESSORS = {"VERL_PLATFORM": "cpu", MODULES: ON_CPU}
 WITH_VLLM = "training.verl_backend.with_vllm"
@@ -64,6 +66,7 @@ def run_verl(job: Job) -> None:
         require_gpus(job.config.hardware.of_host)
     require_vllm(job.config, python)
     require_nccl(job.config, device, python)
+    require_megatron(job.config, python)
     if (place := job.config.environment).url:
         wait_for_environment(lambda: check_environment(place), place, job.journal.write, job.stop)
     job.check_stop()
@@ -113,6 +116,13 @@ def require_nccl(config: JobConfig, device: DeviceKind, python: Path) -> None:
     needed = device == "cuda" and config.hardware.sampler_devices and not cluster()
     if needed and installed_version(python, *CUPY) is None:
         raise ConfigError(NO_CUPY, option="hardware.sampler_devices", hint=ADD_CUPY)
+
+
+def require_megatron(config: JobConfig, python: Path) -> None:
+    """Raise ``ConfigError`` where Megatron divides the model and verl's Python has none; a cluster has its own."""
+    wanted = config.hardware.sharding == "megatron" and not cluster()
+    if wanted and installed_version(python, "megatron-core") is None:
+        raise ConfigError(NO_MEGATRON, option="hardware.sharding", hint=ADD_MEGATRON)
 
 
 def require_gpus(wanted: int) -> None:

@@ -14,9 +14,10 @@ from typing import Literal, NamedTuple
 from training.config import JobConfig
 from training.config.verl import tokens_of_micro_batch
 from training.errors import ConfigError
-from training.exports.verl_options import ACTOR, ROLLOUT, Value, translated
+from training.exports.verl_options import ACTOR, ROLLOUT, Value, passed_through, translated
 from training.policy.vllm_server import CPU_BLOCK_TOKENS, UNTIED, cpu_batch
 from training.verl_backend.counting import warmup_steps
+from training.verl_backend.divided import misfits_of_passed, uneven_shares
 from training.verl_backend.folder import ADAPTER_NAME, LOOPS_NAME, SAVED_NAME, TOKENIZER_NAME
 from training.words import Sentence, _, sentence
 
@@ -42,7 +43,8 @@ def _named(text: str) -> frozenset[str]:
 OURS = _named(
     """
     model.source model.revision model.lora_rslora model.lora_targets data.train data.max_rows data.shuffle
-    hardware.devices hardware.sampler_devices hardware.hosts hardware.backend hardware.gpu_memory hardware.gpu_model
+    hardware.devices hardware.sampler_devices hardware.hosts hardware.backend hardware.sharding
+    hardware.verl_options hardware.gpu_memory hardware.gpu_model
     environment.name environment.url environment.protocol environment.options environment.replicas
     environment.deterministic environment.connect_timeout_s environment.reset_timeout_s environment.step_timeout_s
     environment.episode_timeout_s environment.attempts environment.sessions environment.patience_s
@@ -132,33 +134,9 @@ def misfits(config: JobConfig, device: DeviceKind) -> Iterator[Misfit]:
     if config.run.max_steps % (updates := config.updates_per_step):
         text = _("verl saves after whole samplings of {updates} updates each, and {steps} steps are no whole ones")
         yield Misfit("run.max_steps", sentence(text, steps=config.run.max_steps, updates=updates))
-    yield from _uneven_shares(config)
-
-
-def _uneven_shares(config: JobConfig) -> Iterator[Misfit]:
-    """verl fills a batch up with empty rows where its devices do not divide it; here it is refused."""
-    batch, mini, micro = config.rollouts_per_step, config.optim.mini_batch_size, config.optim.micro_batch_size
-    count, longest = config.hardware.training, config.rollout.max_prompt_tokens + config.rollout.max_completion_tokens
-    tokens = config.optim.max_tokens_per_micro_batch
-    if mini and mini % count:
-        text = _("mini batches of {mini} rollouts cannot be divided over {count} devices")
-        yield Misfit("optim.mini_batch_size", sentence(text, mini=mini, count=count))
-    elif batch % count:
-        text = _("{batch} rollouts per step (prompts × generations) cannot be divided over {count} devices")
-        yield Misfit("rollout.prompts_per_step", sentence(text, batch=batch, count=count))
-    elif micro and (share := (mini or batch) // count) % micro:
-        text = _("a device's {share} rollouts of an update cannot be divided into micro batches of {micro}")
-        yield Misfit("optim.micro_batch_size", sentence(text, share=share, micro=micro))
-    if 0 < tokens < longest:
-        text = _("verl refuses a rollout that no micro batch holds, and one may have {longest} tokens")
-        yield Misfit("optim.max_tokens_per_micro_batch", sentence(text, longest=f"{longest:,}"))
-    size, own = config.vllm.tensor_parallel, config.hardware.sampler_devices
-    if own % size:
-        text = _("{count} devices of a host that only sample cannot be divided into samplers of {size} devices each")
-        yield Misfit("vllm.tensor_parallel", sentence(text, count=own, size=size))
-    elif not own and count % size:
-        text = _("{count} devices cannot be divided into samplers of {size} devices each")
-        yield Misfit("vllm.tensor_parallel", sentence(text, count=count, size=size))
+    set_here = _of_cpu(config) if device == "cpu" else {}
+    for option, why in (*uneven_shares(config), *misfits_of_passed(config, device, set_here)):
+        yield Misfit(option, why)
 
 
 def require_fit(config: JobConfig, device: DeviceKind) -> None:
@@ -190,7 +168,7 @@ def settings_of(config: JobConfig, device: DeviceKind, folder: Path, model: Path
     found |= _of_samplers(config, device)
     if resume:
         found |= {"trainer.resume_mode": "resume_path", "trainer.resume_from_path": resume}
-    return found | (_of_cpu(config) if device == "cpu" else {})
+    return passed_through(config, found | (_of_cpu(config) if device == "cpu" else {}))
 
 
 def _of_play(config: JobConfig, folder: Path) -> Settings:

@@ -48,7 +48,7 @@ from training.rollout.trajectory import Rollout
 from training.verl_backend.adapter import gather_adapter
 from training.verl_backend.apart import Samplers, TrainerWorker
 from training.verl_backend.beats import Beats
-from training.verl_backend.checkpoints import save_model, take_saved
+from training.verl_backend.checkpoints import model_in, save_model, take_saved
 from training.verl_backend.counting import first_step, rate_of, steps_of
 from training.verl_backend.devices import Pools
 from training.verl_backend.engine import ServerEngine
@@ -287,8 +287,7 @@ class GroupTrainer(PPOTrainerSync):
         began = time.monotonic()
         asked = dealt.asked(number) | {"temperature": self.config.actor_rollout_ref.rollout.temperature}
         asked["calculate_entropy"] = needs_entropy(self._job.config)
-        devices = self._job.config.hardware.training
-        figures = trained_on(self.actor_rollout_wg, batch, dealt.rows[number], asked, devices)
+        figures = trained_on(self.actor_rollout_wg, batch, dealt.rows[number], asked, self._job.config.hardware.shares)
         # verl names the rate of the update to come.
         rate, self._rate = self._rate, float(figures["actor/lr"])
         figures["actor/lr"] = rate_of(self._job.config, step) if rate is None else rate
@@ -341,10 +340,11 @@ class GroupTrainer(PPOTrainerSync):
         if job.config.model.lora_rank:
             gather_adapter(saved / "actor", self._folder.adapter)
         if step == job.config.run.max_steps:
-            self._write(save_model(saved / "actor" / "huggingface", job.run_dir, step, job.base))
+            self._write(save_model(model_in(saved), job.run_dir, step, job.base))
         reward = sum(self._rewards) / len(self._rewards) if self._rewards else None
         held_out = self._held_out.success_of(step) if self._held_out is not None else None
-        fill = partial(take_saved, saved, step, job.config.hardware.training)
+        chosen = job.config.hardware
+        fill = partial(take_saved, saved, step, chosen.training, layout=chosen.layout)
         target = job.run_dir / f"{PREFIX}{step}"
         self._bytes = write_whole(target, step, fill, reward, held_out)
         self._saved_at = time.monotonic()

@@ -43,13 +43,14 @@ class Dealt(NamedTuple):
         return shares | {OWN_ROWS: self.taught[number]}
 
 
-def trained_on(workers: Any, batch: Any, rows: Sequence[int], asked: dict[str, Any], devices: int) -> dict[str, Any]:
+def trained_on(workers: Any, batch: Any, rows: Sequence[int], asked: dict[str, Any], shares: int) -> dict[str, Any]:
     """Make one update by the rows at these places of a batch; verl's figures of it.
 
-    ``asked`` is sent with the rows. Each device gets as many, and about as much work.
+    ``asked`` is sent with the rows. Each of ``shares`` gets as many, and about as much work: a device, or some that
+    share their rows.
     """
     work = calculate_workload(torch.tensor([batch.tags[row]["seq_len"] for row in rows], dtype=torch.int64))
-    parts = get_seqlen_balanced_partitions(work, k_partitions=devices, equal_size=True)
+    parts = get_seqlen_balanced_partitions(work, k_partitions=shares, equal_size=True)
     own = batch.select_keys([batch.keys[rows[place]] for part in parts for place in part])
     own.extra_info.update(asked)
     own.extra_info.update(

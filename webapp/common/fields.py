@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import types
 import typing
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import yaml
 from django import forms
@@ -187,9 +187,14 @@ def _form_field(info: FieldInfo, schema: dict[str, Any]) -> forms.Field | None:
     if typing.get_origin(kind) is list and typing.get_origin(typing.get_args(kind)[0]) is Literal:
         offered, widget = _literal_choices(typing.get_args(kind)[0], extra), forms.CheckboxSelectMultiple
         return forms.MultipleChoiceField(choices=offered, required=False, widget=widget, **common)
-    if typing.get_origin(kind) in (list, types.GenericAlias) and typing.get_args(kind) == (str,):
+    if typing.get_origin(kind) in (list, types.GenericAlias) and _is_text(typing.get_args(kind)[0]):
         return LinesField(max_items=int(schema.get("maxItems", 200)), required=False, **common)
     return None
+
+
+def _is_text(kind: Any) -> bool:
+    """Whether the items of a list are texts, with or without limits of their own."""
+    return kind is str or (typing.get_origin(kind) is Annotated and typing.get_args(kind)[0] is str)
 
 
 def _literal_choices(kind: Any, extra: dict[str, Any]) -> list[tuple[str, str]]:

@@ -341,6 +341,24 @@ def test_samplers_apart_get_their_weights_by_cupy(tmp_path: Path, monkeypatch: p
     module.require_nccl(apart, "cuda", python)
 
 
+def test_megatron_needs_its_package(tmp_path: Path, starter_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    groups: dict[str, Any] = {"run": {"device": "cuda"}, "rollout": {"engine": "vllm"}}
+    divided = cpu_job(tmp_path / "a", starter_folder, "http://x", hardware={"sharding": "megatron"}, **groups).config
+    other = cpu_job(tmp_path / "b", starter_folder, "http://x", **groups).config
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\n")
+    python.chmod(0o755)
+    with pytest.raises(ConfigError, match=r"hardware\.sharding: There is no megatron-core") as found:
+        module.require_megatron(divided, python)
+    assert "set hardware.sharding to fsdp2" in found.value.hint
+    module.require_megatron(other, python)
+    python.write_text('#!/bin/sh\ncase "$*" in *megatron-core*) echo 0.16.1;; esac\n')
+    module.require_megatron(divided, python)
+    python.write_text("#!/bin/sh\n")
+    monkeypatch.setenv("TILTYARD_RAY_ADDRESS", "http://192.0.2.7:8265")
+    module.require_megatron(divided, python)
+
+
 def test_the_variables_of_a_sampler(tmp_path: Path, starter_folder: Path) -> None:
     """What verl loads in each process, and the room for turns of a vLLM on processors."""
     names = ("VERL_USE_EXTERNAL_MODULES", "VERL_PLATFORM", "VLLM_CPU_KVCACHE_SPACE", "VLLM_CPU_OMP_THREADS_BIND")

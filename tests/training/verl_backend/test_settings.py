@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from training.config import JobConfig
+from training.config import JobConfig, passed
 from training.errors import ConfigError
 from training.exports.verl_options import OPTIONS, tree_of
 from training.verl_backend.counting import first_step, rate_of, sampled_for, steps_of, warmup_steps
@@ -374,3 +374,78 @@ def test_a_local_ray_counts_enough_processors(monkeypatch: pytest.MonkeyPatch, d
     assert "ray_kwargs.ray_init.num_gpus" not in ray_settings(config, "cuda"), "Ray sees GPUs by itself"
     monkeypatch.setattr("os.cpu_count", lambda: 500)
     assert ray_settings(config, "cuda")["ray_kwargs.ray_init.num_cpus"] == 500
+
+
+OFFLOAD = "actor_rollout_ref.actor.fsdp_config.param_offload"
+MEGATRON = {"devices": 4, "sharding": "megatron"}
+TENSOR = f"{passed.MEGATRON}.tensor_model_parallel_size"
+
+
+def test_options_of_verl_are_laid_over_the_settings() -> None:
+    by_tokens = {"micro_batch_size": 0}
+    limit = passed.LOG_PROB_LIMITS[0]
+    given = {"hardware": {"verl_options": [f"{OFFLOAD}=true", f"{limit}=40000"]}, "optim": by_tokens}
+    plain, found = keys(optim=by_tokens), keys(**given)
+    assert found == plain | {OFFLOAD: True, limit: 40_000} and OFFLOAD not in plain
+    assert plain[limit] == 16_384, "ours is the limit of an update"
+
+
+def test_no_option_that_is_passed_through_is_one_of_our_settings() -> None:
+    """But for limits that only cost memory, and what is computed again, where another choice is given."""
+    jobs: list[dict[str, Any]] = [
+        {},
+        {
+            "optim": {"micro_batch_size": 4, "schedule": "cosine"},
+            "grpo": {"beta": 0.1, "delta": 3, "epsilon_high": 0.3},
+        },
+        {"optim": {"max_tokens_per_micro_batch": 4096}, "model": {"gradient_checkpointing": True}},
+        {"model": {"dtype": "bfloat16"}, "vllm": {"max_model_len": 4096}},
+    ]
+    open_keys = {*passed.LOG_PROB_LIMITS}
+    again = {f"{passed.RECOMPUTED}_{name}" for name in ("granularity", "method", "num_layers")}
+    for sharding, kinds in passed.TAKEN.items():
+        set_here = {key for groups in jobs for key in keys(**groups, hardware=MEGATRON | {"sharding": sharding})}
+        assert len(set_here) > 60
+        assert set(kinds) & set_here <= open_keys | again
+    adapted = {*keys(model={"lora_rank": 4, "dtype": "auto"})}
+    assert not adapted & set(passed.TAKEN["fsdp2"]) - open_keys
+
+
+def test_what_is_to_be_set_instead_is_what_a_setting_follows_from() -> None:
+    jobs: list[dict[str, Any]] = [
+        {"optim": {"schedule": "cosine"}, "grpo": {"beta": 0.1, "delta": 3, "epsilon_high": 0.3}},
+        {"model": {"lora_rank": 4, "dtype": "bfloat16"}, "optim": {"max_tokens_per_micro_batch": 4096}},
+        {"hardware": MEGATRON},
+        {"optim": {"micro_batch_size": 2}},
+    ]
+    assert set(passed.INSTEAD) - {key for groups in jobs for key in keys(**groups)} == {"model_engine"}
+
+
+def test_megatron_has_its_own_names() -> None:
+    optim = {"schedule": "cosine", "max_grad_norm": 0.5, "beta1": 0.8, "beta2": 0.95, "warmup_steps": 3}
+    model = {"dtype": "bfloat16", "gradient_checkpointing": True}
+    found = keys(hardware=MEGATRON | {"verl_options": [f"{TENSOR}=2"]}, optim=optim, model=model)
+    actor = "actor_rollout_ref.actor"
+    wanted = {
+        f"{actor}.strategy": "megatron",
+        f"{actor}.optim.clip_grad": 0.5,
+        f"{actor}.optim.lr_decay_style": "cosine",
+        f"{actor}.optim.lr_warmup_steps": 3,
+        f"{actor}.optim.override_optimizer_config": {"adam_beta1": 0.8, "adam_beta2": 0.95},
+        f"{actor}.optim.use_checkpoint_opt_param_scheduler": True,
+        f"{passed.RECOMPUTED}_granularity": "full",
+        f"{passed.RECOMPUTED}_method": "uniform",
+        f"{passed.RECOMPUTED}_num_layers": 1,
+        "actor_rollout_ref.model.use_remove_padding": True,
+        TENSOR: 2,
+    }
+    assert {key: found.get(key) for key in wanted} == wanted
+    left = [key for key in found if ".fsdp_config." in key or key.endswith(("grad_clip", "lr_scheduler_type"))]
+    assert left == []
+
+
+def test_megatron_computes_again_what_is_given() -> None:
+    chosen = f"{passed.RECOMPUTED}_granularity"
+    found = keys(hardware=MEGATRON | {"verl_options": [f"{chosen}=selective"]}, model={"gradient_checkpointing": True})
+    assert found[chosen] == "selective" and f"{passed.RECOMPUTED}_method" not in found
+    assert chosen not in keys(hardware=MEGATRON), "nothing is where checkpointing is off"

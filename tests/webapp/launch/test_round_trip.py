@@ -61,6 +61,16 @@ NAMED: dict[str, st.SearchStrategy[Any]] = {
     "endpoint.url": st.sampled_from(["", "http://gpu-1:8000/v1", "https://models.example/v1"]),
     "endpoint.model": WORDS,
     "endpoint.key_variable": st.from_regex(r"[A-Z][A-Z0-9_]{0,20}", fullmatch=True),
+    "hardware.verl_options": st.lists(
+        st.sampled_from(
+            [
+                "actor_rollout_ref.actor.fsdp_config.param_offload=true",
+                "actor_rollout_ref.rollout.cudagraph_capture_sizes=[1, 2]",
+                "actor_rollout_ref.rollout.max_num_seqs = 64",
+            ]
+        ),
+        unique=True,
+    ),
     "evaluate.continue_from": st.sampled_from(["", "rollout:7f22e1d6-63ee-5fc0-8587-f5218c962248@2"]),
     "rewards.spec": WORDS,
     "rewards.components": st.lists(COMPONENT, max_size=2),
@@ -136,3 +146,23 @@ def test_every_option_is_drawn() -> None:
         for name in info.annotation.model_fields
     }
     assert options - set(OPTIONS) == left_out | {f"environment.{name}" for name in REGISTERED}
+
+
+def test_options_of_verl_are_lines_and_wrong_ones_are_named_next_to_them(project: Project) -> None:
+    """Drawn configs seldom have verl and its options at once."""
+    lines = ["actor_rollout_ref.actor.fsdp_config.param_offload=true", "actor_rollout_ref.rollout.max_num_seqs=64"]
+    raw: dict[str, Any] = {"data": {"train": "dataset:a@1"}, "environment": {"name": "env:b"}}
+    config = JobConfig.model_validate(raw | {"hardware": {"devices": 2, "verl_options": lines}})
+    sent = _sent(project, config)
+    assert sent["hardware.verl_options"] == "\n".join(lines)
+    form = RunForm(sent, project=project)
+    assert form.is_valid(), form.errors
+    assert form.config is not None and form.config.model_dump() == config.model_dump()
+    again = config_from_yaml(config_to_yaml(form.config, only_changed=True))
+    assert again.hardware.verl_options == lines
+
+    wrong = f"{lines[0]}\ndata.train_files=x\nactor_rollout_ref.rollout.max_num_seqs=0"
+    form = RunForm(sent | {"hardware.verl_options": wrong}, project=project)
+    assert not form.is_valid() and set(form.errors) == {"hardware.verl_options"}
+    said = form.errors["hardware.verl_options"]
+    assert len(said) == 2 and "data.train_files follows from data.train" in said[0] and "not 0" in said[1]
