@@ -403,6 +403,11 @@ class JobConfig(Group):
         return self.method.trains and self.hardware.by_verl
 
     @property
+    def needs_gpu(self) -> bool:
+        """Whether no processor will do."""
+        return self.hardware.asks_gpu or (self.by_verl and self.hardware.sharding == "megatron")
+
+    @property
     def devices(self) -> int:
         """How many devices the job has while it runs, on all hosts together."""
         return self.hardware.total if self.by_verl else 1

@@ -22,7 +22,7 @@ VERL = "0.9.1"
 """The release that keys are checked against."""
 Sharding = Literal["fsdp2", "megatron"]
 PATH = "hardware.verl_options"
-MAX_LINES, MAX_CHARS, MOST = 100, 300, 10**15
+MAX_LINES, MAX_CHARS, LONGEST, MOST = 100, 300, 120, 10**15
 ROLLOUT, ACTOR = "actor_rollout_ref.rollout", "actor_rollout_ref.actor"
 MEGATRON, FSDP = f"{ACTOR}.megatron", f"{ACTOR}.fsdp_config"
 ULYSSES, FSDP_SIZE = f"{ACTOR}.ulysses_sequence_parallel_size", f"{FSDP}.fsdp_size"
@@ -243,7 +243,7 @@ def _refused(key: str) -> Sentence:
             "or left as verl has them"
         )
         return sentence(text, key=key)
-    near = get_close_matches(key, [*_TAKEN, *known_keys()], n=1, cutoff=0.8)
+    near = get_close_matches(key, [*_TAKEN, *known_keys()], n=1, cutoff=0.8) if len(key) <= LONGEST else []
     if near:
         return sentence(_("verl {version} has no {key}: is {near} meant?"), version=VERL, key=key, near=near[0])
     return sentence(_("verl {version} has no {key}"), version=VERL, key=key)

@@ -216,11 +216,6 @@ class HardwareConfig(Group):
         return self.hosts * (self.sampler_devices or self.devices)
 
     @property
-    def needs_gpu(self) -> bool:
-        """Whether no processor will do."""
-        return self.asks_gpu or self.sharding == "megatron"
-
-    @property
     def total(self) -> int:
         """All devices."""
         return self.hosts * self.of_host

@@ -230,6 +230,7 @@ def test_options_of_verl_need_verl() -> None:
     of(f"{OFFLOAD}=true", hardware={"backend": "auto", "devices": 2})
 
 
-def test_only_megatron_asks_for_a_gpu() -> None:
-    assert of(hardware=MANY).hardware.needs_gpu and not of(hardware={"devices": 8}).hardware.needs_gpu
-    assert of(hardware={"gpu_memory": 24}).hardware.needs_gpu
+def test_only_megatron_needs_a_gpu_and_only_where_it_trains() -> None:
+    assert of(hardware=MANY).needs_gpu and not of(hardware={"devices": 8}).needs_gpu
+    assert of(hardware={"gpu_memory": 24}).needs_gpu
+    assert not of(hardware=MANY, kind="sample").needs_gpu

@@ -38,7 +38,7 @@ class Needs(NamedTuple):
         devices, hosts = (chosen.of_host, chosen.hosts) if by_verl else (sampler, 1)
         if config.run.device == "cpu":
             return cls(on_cluster=True, hosts=hosts) if hosts > 1 else cls()
-        or_cpu = config.run.device == "auto" and not chosen.needs_gpu
+        or_cpu = config.run.device == "auto" and not config.needs_gpu
         if or_cpu and devices == 1 and hosts == 1:
             return cls()
         return cls(devices, chosen.gpu_memory, chosen.gpu_model.strip(), or_cpu, by_verl, hosts)

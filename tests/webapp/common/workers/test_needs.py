@@ -41,6 +41,7 @@ VLLM = {"engine": "vllm"}
             {"hardware": {"devices": 4, "sampler_devices": 3, "hosts": 2}, "run": {"device": "cuda"}},
             Needs(gpus=7, on_cluster=True, hosts=2),
         ),
+        ({"hardware": {"devices": 2, "sharding": "megatron"}}, Needs(gpus=2, on_cluster=True)),
         ({"hardware": {"hosts": 2}}, Needs(gpus=1, or_cpu=True, on_cluster=True, hosts=2)),
         ({"hardware": {"hosts": 2}, "run": {"device": "cpu"}}, Needs(on_cluster=True, hosts=2)),
         ({"rollout": VLLM, "vllm": {"tensor_parallel": 2}}, Needs(gpus=2, or_cpu=True)),
