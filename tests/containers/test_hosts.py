@@ -256,13 +256,14 @@ def test_an_environment_reaches_no_database_through_the_gate(hosts: tuple[Host, 
 
 def test_a_run_trains_there_with_servers_that_were_started_in_the_browser(visitor: Visitor, slug: str) -> None:
     """The keeper started them on the web host."""
-    made = visitor.post(f"projects/{slug}/environments", name="started", program="webshop", slots=4, memory_mb=1536, wanted=2)
+    made = visitor.post(
+        f"projects/{slug}/environments", name="started", program="webshop", slots=4, memory_mb=1536, wanted=2
+    )
     environment = f"environments/{made['id']}"
 
-    def answer(found: dict[str, Any]) -> bool:
-        return [one["state"] for one in found["replicas"]] == ["healthy"] * 2
-
-    found = visitor.wait(environment, answer, "two servers answer", 120)
+    found = visitor.wait(
+        environment, lambda one: [each["state"] for each in one["replicas"]] == ["healthy"] * 2, "two servers", 120
+    )
     assert {one["url"] for one in found["replicas"]} == {"http://keeper:8200", "http://keeper:8201"}
     config = config_of("webshop", 3)
     config["environment"]["name"] = "environment:started"
