@@ -6,6 +6,8 @@ from __future__ import annotations
 import os
 import sys
 
+from training.garbage import rare_collections
+
 STARTERS = (["up"], ["program"])
 
 
@@ -24,6 +26,7 @@ def command_start(argv: list[str]) -> None:
 
 def main() -> None:
     """Run one management command."""
+    rare_collections()
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "webapp.settings")
     from django.core.exceptions import ImproperlyConfigured
     from django.core.management import execute_from_command_line

@@ -3,13 +3,15 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from contextlib import ExitStack
 from typing import Any
 
 from celery import Celery, Task
-from celery.signals import before_task_publish, setup_logging, task_postrun, task_prerun
+from celery.signals import before_task_publish, import_modules, setup_logging, task_postrun, task_prerun
 
+from training.garbage import freeze
 from webapp.common.logs import about, log_about
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "webapp.settings")
@@ -23,11 +25,29 @@ class SharedClockTask(Task):
     Request = "webapp.common.workers.requests:SharedClockRequest"
 
 
+# --- The imports of a worker ----------------------------------------------------------------------------------------
+# The signal calls in the order of these lines: what is between the two functions imports Django, our apps and tasks.
+
+
+@import_modules.connect
+def begin_imports(**_signal: Any) -> None:
+    """Nothing of what is imported is garbage: to walk it again and again as it grows took a sixth of a start."""
+    gc.disable()
+
+
 app = Celery("tiltyard", task_cls=SharedClockTask)
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks()
 app.autodiscover_tasks(["webapp.rewards.lab"], related_name="sets")  # below an app
 app.autodiscover_tasks(["webapp.common"], related_name="work")
+
+
+@import_modules.connect
+def end_imports(**_signal: Any) -> None:
+    """Children are forked with all of it, and share its memory as long as no collection of theirs walks it."""
+    freeze()
+    gc.enable()
+
 
 # --- Logs -----------------------------------------------------------------------------------------------------------
 # A message carries the id of the request that asked for it, and the lines of its task carry it too.

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from training.garbage import YOUNG, few_collections, freeze, no_collections, unfreeze
+from training.garbage import YOUNG, few_collections, freeze, no_collections, rare_collections, unfreeze
 
 
 class Ring:
@@ -39,6 +39,15 @@ def test_what_was_loaded_before_is_left_out_and_what_is_new_is_found(thawed: Non
     assert gc.get_threshold() == before and gc.get_freeze_count() == 0
     gc.collect()
     assert old_gone() is None
+
+
+def test_rare_ones_look_at_new_objects_later_and_at_old_ones_as_before() -> None:
+    before = gc.get_threshold()
+    try:
+        rare_collections()
+        assert gc.get_threshold() == (50_000, *before[1:])
+    finally:
+        gc.set_threshold(*before)
 
 
 def test_what_was_frozen_before_stays_so() -> None:
