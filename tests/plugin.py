@@ -81,7 +81,9 @@ def _start_template() -> None:
     with psycopg.connect(os.environ["DATABASE_URL"], autocommit=True) as connection:
         connection.execute(f"CREATE DATABASE {TEMPLATE}")
     places = {"DATABASE_URL": url._replace(path=f"/{TEMPLATE}").geturl(), "TILTYARD_DATA_DIR": str(folder)}
-    process = subprocess.Popen([sys.executable, "manage.py", "migrate", "-v0"], cwd=ROOT, env={**os.environ, **places})
+    process = subprocess.Popen(
+        [sys.executable, "manage.py", "migrate", "-v0", "--skip-checks"], cwd=ROOT, env={**os.environ, **places}
+    )
 
     def wait() -> None:
         (folder.parent / "migrated").write_text(str(process.wait()))
