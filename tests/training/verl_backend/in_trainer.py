@@ -173,7 +173,7 @@ def several_updates() -> None:
     made.actor_rollout_wg, made._rate, made.timing_raw = None, None, {"gen": 2.0}
     optim = SimpleNamespace(schedule="constant", warmup_steps=0)
     grpo = SimpleNamespace(entropy_coef=0.0)
-    vars(made._job.config).update(optim=optim, learning_rate=0.25, hardware=SimpleNamespace(training=1), grpo=grpo)
+    vars(made._job.config).update(optim=optim, learning_rate=0.25, hardware=SimpleNamespace(shares=1), grpo=grpo)
     made.config.actor_rollout_ref = SimpleNamespace(rollout=SimpleNamespace(temperature=0.7))
     made._report = lambda step, figures: reported.append((step, figures))
     written: list[Any] = []
