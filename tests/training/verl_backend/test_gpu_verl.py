@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -21,14 +22,28 @@ pytestmark = [
 ]
 
 
-@pytest.mark.parametrize("devices", [1, 2])
-def test_three_steps(devices: int, trained_folder: Path, tmp_path: Path, no_health: None) -> None:
-    if torch.cuda.device_count() < devices:
-        pytest.skip(f"needs {devices} CUDA devices")
-    if not PYTHON.exists() or installed_version(PYTHON) is None:
-        pytest.skip("There is no vLLM in .venv-verl: docs/verl.md says how it gets there.")
+JOBS: dict[str, dict[str, Any]] = {
+    "one device": {"backend": "verl"},
+    "two devices": {"devices": 2},
+    "a sampler apart": {"sampler_devices": 1},
+    "Megatron": {
+        "devices": 2,
+        "sharding": "megatron",
+        "verl_options": ["actor_rollout_ref.actor.megatron.tensor_model_parallel_size=2"],
+    },
+}
+
+
+@pytest.mark.parametrize("hardware", JOBS.values(), ids=JOBS)
+def test_three_steps(hardware: dict[str, Any], trained_folder: Path, tmp_path: Path, no_health: None) -> None:
+    needed = hardware.get("devices", 1) + hardware.get("sampler_devices", 0)
+    if torch.cuda.device_count() < needed:
+        pytest.skip(f"needs {needed} CUDA devices")
+    packages = ["vllm"] + (["megatron-core"] if "sharding" in hardware else [])
+    if not PYTHON.exists() or any(installed_version(PYTHON, name) is None for name in packages):
+        pytest.skip(f"There is no {' or '.join(packages)} in .venv-verl: docs/verl.md says how it gets there.")
     groups = {
-        "hardware": {"devices": devices},
+        "hardware": hardware,
         "rollout": {"engine": "vllm", "prompts_per_step": 4, "num_generations": 4},
         "run": {"device": "cuda", "max_steps": 3, "save_every": 1},
         "model": {"dtype": "bfloat16"},
