@@ -11,6 +11,7 @@ from training.words import Sentence, _, counted, ngettext, sentence
 
 Found = tuple[str, Sentence]
 """An option, and why verl cannot train by it."""
+_FLASH = "flash_attention_2"
 
 
 def uneven_shares(config: JobConfig) -> Iterator[Found]:
@@ -103,14 +104,11 @@ def _misfit(config: JobConfig, key: str, value: Any, set_here: Mapping[str, Any]
         return sentence(_("{key} is set on processors: leave it out"), key=key)
     if key.startswith(f"{passed.ROLLOUT}.") and config.rollout.engine != "vllm":
         return sentence(_("{key} is of a vLLM, and transformers sample here: leave it out"), key=key)
-    if key == passed.ULYSSES and value > 1 and config.model.attention != "flash_attention_2":
+    if key == passed.ULYSSES and value > 1 and config.model.attention != _FLASH:
         return sentence(_("{key} needs rows without padding: set model.attention to {usual}"), key=key, usual=_FLASH)
     if key == passed.FSDP_SIZE and value not in (-1, config.hardware.training) and config.model.lora_rank:
         return sentence(_("{key}: an adapter is read from parts of all devices, so leave it out"), key=key)
     return None
-
-
-_FLASH = "flash_attention_2"
 
 
 def _misfit_of_limit(config: JobConfig, key: str, value: int) -> Sentence | None:

@@ -62,6 +62,10 @@ class Service:
     env: dict[str, str] = field(default_factory=dict)
 
 
+LOOPBACK = {"127.0.0.1", "localhost", "::1"}
+"""The names that mean this host to itself alone."""
+
+
 def free_port(wanted: int = 0, host: str = "127.0.0.1") -> int:
     """A port of an address of ours that is free now: ``wanted`` if it is."""
     with socket.socket() as probe:

@@ -40,6 +40,7 @@ from training.config import JobConfig, config_to_yaml, kind_in, name_in
 from training.errors import ConfigError, SecretUnreadable, StorageLimit, TiltyardError
 from training.rewards.defaults import default_rewards
 from training.rewards.scoring import form_components, validate_components
+from webapp.common.host import LOOPBACK
 from webapp.common.outbound import OutboundRefused, target_of
 from webapp.common.pools import TRAIN
 from webapp.common.text import in_words
@@ -109,7 +110,6 @@ LONG_LIMIT_S = 240.0  # in the background
 MAX_LINES = 1000  # of what the trainer's checks print
 KEEP_FREE_BYTES = 2 * 1024**3
 ASKED_BEFORE = frozenset({"environment", "rewards"})  # reported once already when they are all right
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
 COUNTED_HERE = "slots"  # where the servers report them: over all replicas, with an offer to start more
 _processes = threading.BoundedSemaphore(2)  # each imports torch; more at once would starve the pages
 _OWN_PLACES = ("TILTYARD_MODELS_DIR", "TILTYARD_DATA_DIR", VLLM_PYTHON, VERL_PYTHON, RAY_ADDRESS)

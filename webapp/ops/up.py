@@ -191,7 +191,6 @@ LOOK_EVERY_S = 1.0  # whether a program still lives and makes progress; this che
 WATCH_EVERY_S = 2.0
 STOP_LIMIT_S = TRAIN_STOP_WAIT_S + 50.0  # the groups' own limits, one after another
 END_GRACE_S = 3.0
-LOOPBACK = {"127.0.0.1", "localhost", "::1"}
 
 
 class Stopped(BaseException):
@@ -451,7 +450,7 @@ class Up:
         line()
         line(f"  {self.console.paint('1', _('Open'))}  {self.options.address}{link}")
         line(f"        {_('This link logs you in once, within 24 hours. Another: python manage.py login_link')}")
-        if self.options.host not in LOOPBACK:
+        if self.options.host not in host.LOOPBACK:
             line(f"        {_('Others on the network can reach this address: see SECURITY.md.')}")
         if "redis_url" in self.services:
             for text in old_redis(self.services["redis_url"].argv[0]):

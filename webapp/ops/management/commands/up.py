@@ -12,8 +12,9 @@ from django.utils import translation
 
 from training.floors import floors_broken
 from webapp.common.env import env_bool
+from webapp.common.host import LOOPBACK
 from webapp.ops.console import Console, UpOptions
-from webapp.ops.up import LOOPBACK, Up
+from webapp.ops.up import Up
 
 
 def console_language() -> str:
