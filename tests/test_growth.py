@@ -46,15 +46,35 @@ class Clock:
 def test_what_is_linear(
     eighth: tuple[float, ...], whole: tuple[float, ...], is_linear: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    assert is_linear == found_linear(eighth, whole, STANDARD_S, monkeypatch)
+
+
+@pytest.mark.parametrize(
+    ("whole_s", "standard_s", "is_linear"),
+    [
+        (0.199, 2 * STANDARD_S, True),  # on a machine half as quick
+        (0.201, 2 * STANDARD_S, False),
+        (0.101, STANDARD_S / 2, False),
+        (0.099, STANDARD_S / 2, True),
+    ],
+)
+def test_the_limit_of_what_is_linear_is_that_of_the_machine(
+    whole_s: float, standard_s: float, is_linear: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert is_linear == found_linear((0.03,), (whole_s,), standard_s, monkeypatch)
+
+
+def found_linear(
+    eighth: tuple[float, ...], whole: tuple[float, ...], standard_s: float, monkeypatch: pytest.MonkeyPatch
+) -> bool:
     clock = Clock()
-    monkeypatch.setattr(growth, "standard_work", clock.work(STANDARD_S))
+    monkeypatch.setattr(growth, "standard_work", clock.work(standard_s))
     works = {10: clock.work(*eighth), 80: clock.work(*whole)}
     try:
         assert_linear(works.__getitem__, 80, limit_s=0.1, clock=clock)
     except AssertionError:
-        assert not is_linear
-    else:
-        assert is_linear
+        return False
+    return True
 
 
 @pytest.mark.parametrize(

@@ -99,7 +99,7 @@ def test_views_show_the_recipe_the_changes_or_what_is_searched(
     assert page.inner_text("#changed-count") == str(len(changed))
     page.fill("#option-search", "clip ratio")
     assert "grpo.epsilon" in paths() and "run.max_steps" not in paths()
-    page.fill("#option-search", "no such option")
+    page.fill("#option-search", "quasiquark")
     assert paths() == set() and page.inner_text("#form-views-words") == "No option of this method matches."
     page.click("[data-view='all']")
     assert page.input_value("#option-search") == "" and len(page.query_selector_all("details.fold:visible")) > 3
