@@ -13,6 +13,7 @@ components, so the trainer only ever sees plain values; a standalone YAML writes
 from __future__ import annotations
 
 from training.config.axes import (
+    MOST_AXES,
     SEED,
     Axis,
     Mode,
@@ -66,6 +67,7 @@ __all__ = [
     "ENDPOINT_TILES",
     "MAX_PARTS",
     "METHODS",
+    "MOST_AXES",
     "PART_GROUPS",
     "POLICY_CHOICES",
     "SEED",

@@ -133,7 +133,7 @@ def _check(args: argparse.Namespace) -> int:
 
 def _convert(args: argparse.Namespace) -> int:
     from training.data.files.sources import resolved
-    from training.data.making.convert import ConvertOptions, convert
+    from training.data.making.conversion import ConvertOptions, convert
 
     with resolved(args.input) as source:
         done = convert(

@@ -12,7 +12,7 @@ from training.data import options, problems
 from training.data.files.sources import MAX_MEMBERS, MAX_UNPACKED_BYTES, RATIO
 from training.data.formats import FORMATS
 from training.data.learned import LABELS, NOT_LEARNED, ROW_WEIGHTS, WEIGHTS
-from training.data.making.convert import ConvertOptions, writers
+from training.data.making.conversion import ConvertOptions, writers
 from training.data.problems import PROBLEMS
 from training.data.schema import Row
 from training.plain import REASONING

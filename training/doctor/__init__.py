@@ -13,6 +13,7 @@ from training.doctor.diagnosis import TITLES, Diagnosis, diagnosis_of
 from training.doctor.digest import KEPT, PARTS, RolloutFact, StepFacts
 from training.doctor.doctor import Advisory, Doctor
 from training.doctor.options import DoctorOptions
+from training.doctor.reading import manner_of, success_in
 from training.doctor.rules import CURVES, RULES, SEVERITIES
 
 __all__ = [
@@ -31,4 +32,6 @@ __all__ = [
     "StepFacts",
     "answer_kind",
     "diagnosis_of",
+    "manner_of",
+    "success_in",
 ]

@@ -46,7 +46,7 @@ from training.evaluation.figures import (
     sheet_of,
 )
 from training.rollout.figures import SUCCESS_PART
-from training.shares import share_interval
+from training.shares import share_interval, wilson
 
 __all__ = [
     "ALPHA",
@@ -95,4 +95,5 @@ __all__ = [
     "share_interval",
     "sheet_of",
     "turned",
+    "wilson",
 ]

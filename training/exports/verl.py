@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from training.config import JobConfig, Stage
-from training.data.making.convert import Converted, ConvertOptions, convert
+from training.data.making.conversion import Converted, ConvertOptions, convert
 from training.data.reader import read_records
 from training.errors import ConfigError
 from training.exports.verl_options import REWARD_NAME, TRAIN_NAME, VERL, passed_through, translated, tree_of

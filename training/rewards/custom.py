@@ -18,6 +18,7 @@ from training.config import RewardComponent
 from training.errors import ConfigError, CustomRewardFault, RewardTimeout, TiltyardError
 from training.rewards.base import Component, Episode, Params
 from training.rewards.turns import outcomes_of, question, turns_of
+from training.sandbox.modules import ALLOWED
 from training.sandbox.pool import pool
 from training.sandbox.problems import Problem, SandboxProblem
 from training.sandbox.process import Answer, Limits, Worker
@@ -66,6 +67,8 @@ def _calls(episode: Episode) -> list[dict[str, Any]]:
 # Parameters of custom code. The hash is always stored next to the code, and a wrong one is refused.
 
 MAX_CODE_CHARS = 20_000
+MODULES = [name for name in ALLOWED if name[0] != "_"]
+"""What custom code may import, by the names that a page lists."""
 
 
 def code_hash(code: str) -> str:

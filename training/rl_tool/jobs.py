@@ -24,7 +24,7 @@ from pydantic_core import ErrorDetails
 from training.children import child_env, limited_child
 from training.config import JobConfig, config_to_yaml
 from training.data.files.sources import pick, resolved
-from training.data.making.convert import Converted, ConvertOptions, convert
+from training.data.making.conversion import Converted, ConvertOptions, convert
 from training.data.options import ReadOptions
 from training.errors import ConfigError, DataError, ErrorInfo
 from training.journal import JOURNAL_NAME, RunFinished, RunStarted, lines_backwards, parse_event, read_events

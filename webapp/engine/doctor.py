@@ -23,9 +23,19 @@ from pydantic import ValidationError as ShapeError
 from envs.wire import Message
 from training.algorithms.checkpoints import pin
 from training.config import METHODS
-from training.doctor import KEPT, PARTS, RULES, Doctor, DoctorOptions, RolloutFact, StepFacts, diagnosis_of
+from training.doctor import (
+    KEPT,
+    PARTS,
+    RULES,
+    Doctor,
+    DoctorOptions,
+    RolloutFact,
+    StepFacts,
+    diagnosis_of,
+    manner_of,
+    success_in,
+)
 from training.doctor import Advisory as Found
-from training.doctor.reading import manner_of, success_in
 from training.words import option_of, sentence
 from webapp.common.fields import error_sentence
 from webapp.common.words import PAUSED_BY_DOCTOR

@@ -10,9 +10,9 @@ import numpy as np
 from django.utils.translation import gettext as _
 
 from training.config import JobConfig
-from training.data.identity import Identities, held_out
+from training.data.checking import Identities, held_out
 from training.errors import ConfigError
-from training.shares import wilson
+from training.evaluation import wilson
 from webapp.datasets.rows import identities_of
 from webapp.engine.resolve import Resolved, resolve
 from webapp.launch.findings import Check

@@ -8,8 +8,7 @@ from typing import NamedTuple
 
 from pydantic import ValidationError as ShapeError
 
-from training.config import Axis, Mode, scalar_options, value_at, written
-from training.config.axes import MOST_AXES
+from training.config import MOST_AXES, Axis, Mode, scalar_options, value_at, written
 from training.errors import ConfigError
 from training.words import Sentence, option_of
 from webapp.common.fields import error_sentence

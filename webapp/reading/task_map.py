@@ -13,8 +13,7 @@ import numpy as np
 from django.db import connection
 from django.db.models import Max, Min
 
-from training.evaluation import LEVEL, changes, fisher
-from training.shares import share_interval
+from training.evaluation import LEVEL, changes, fisher, share_interval
 from webapp.common.words import Outcome
 from webapp.datasets.models import Dataset
 from webapp.datasets.rows import Categories, categories_in_file

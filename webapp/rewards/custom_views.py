@@ -17,9 +17,8 @@ from django.views.decorators.http import require_http_methods, require_POST
 from pydantic import ValidationError as ShapeError
 
 from training.config import RewardComponent
-from training.rewards.custom import CUSTOM, MAX_CODE_CHARS, CustomParams
+from training.rewards.custom import CUSTOM, MAX_CODE_CHARS, MODULES, CustomParams
 from training.rewards.scoring import COMPONENTS
-from training.sandbox.modules import ALLOWED
 from webapp.common.fields import error_sentence, fields_of
 from webapp.common.ids import name_validator
 from webapp.common.pages import add_errors, probe_allowed
@@ -206,7 +205,7 @@ def _editor_page(
         "project": project,
         "form": form,
         "examples": EXAMPLES,
-        "modules": [n for n in ALLOWED if n[0] != "_"],
+        "modules": MODULES,
         "on": custom_rewards_on(),
         **more,
     }

@@ -10,7 +10,7 @@ import pytest
 from tests.training.data.test_nothing_lost import SAYS, USER, checked, lines
 from training.data.formats import FORMATS
 from training.data.learned import lesson_of, pair_of
-from training.data.making.convert import Losses
+from training.data.making.conversion import Losses
 from training.data.problems import FACTS
 from training.data.reader import load_rows
 from training.data.schema import Row, row_from_dict

@@ -66,6 +66,11 @@ def test_a_port_of_another_program_is_passed_over(launch: Launch, ports: range) 
     assert place_for(mine).port == ports[0]
 
 
+def test_a_port_of_the_range_is_kept_before_those_that_are_free_too(launch: Launch, ports: range) -> None:
+    mine = replica(launch(), 1, url=f"http://127.0.0.1:{ports[1]}")
+    assert place_for(mine).port == ports[1]
+
+
 def test_a_port_outside_of_the_range_is_not_kept(launch: Launch, ports: range) -> None:
     mine = replica(launch(), 1, url=f"http://127.0.0.1:{ports[0] - 1}")
     assert place_for(mine).port == ports[0]

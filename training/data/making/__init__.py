@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from training.data.making.convert import COLUMN, GUIDE, OWN, Converted, ConvertOptions, convert, writers
+from training.data.making.conversion import COLUMN, GUIDE, OWN, Converted, ConvertOptions, convert, writers
 from training.data.making.operations import OPERATIONS, PARTS, Made, make, matching
 
 __all__ = [
