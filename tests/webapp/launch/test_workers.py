@@ -62,8 +62,10 @@ def test_the_finding_lies_next_to_its_option() -> None:
 # --- Environments that listen on loopback -----------------------------------------------------------------------------
 
 
-def reached(kind: str = Kind.PROCESS, **environment: Any) -> list[Check]:
-    config = JobConfig.model_validate({"data": {"train": "x"}, "environment": {"url": "http://127.0.0.1:1"}})
+def reached(kind: str = Kind.PROCESS, options: dict[str, Any] | None = None, **environment: Any) -> list[Check]:
+    config = JobConfig.model_validate(
+        {"data": {"train": "x"}, "environment": {"url": "http://127.0.0.1:1"}} | (options or {})
+    )
     playing = config.environment.model_copy(update=environment)
     return list(
         _check_other_hosts(config.model_copy(update={"environment": playing}), Environment(name="e", kind=kind))
@@ -87,3 +89,13 @@ def test_a_worker_of_another_host_cannot_reach_loopback() -> None:
     assert reached(url="http://10.8.0.1:8200") == []
     (check,) = reached(url="http://10.8.0.1:8200", replicas=["http://10.8.0.1:8201", "http://localhost:8202"])
     assert "http://localhost:8202" in check.message
+
+
+def test_only_workers_that_can_take_the_run_have_to_reach_its_servers() -> None:
+    worker("small@gpu-1")
+    assert reached() and reached(options={"hardware": {"gpu_memory": 80}}) == []
+    worker("big@gpu-2", gpus=1, gpu="NVIDIA H100", gpu_bytes=85 * 10**9)
+    (check,) = reached(options={"hardware": {"gpu_memory": 80}})
+    assert check.message.startswith("big@gpu-2 is on another host") and check.level == "problem"
+    asking = {"kind": "evaluate", "endpoint": {"url": "http://127.0.0.1:2/v1", "model": "m"}}
+    assert reached(options=asking) == [], "what asks an endpoint takes none of these workers"
