@@ -66,6 +66,16 @@ class ModelFacts(NamedTuple):
     bytes: int
 
 
+def load_config(folder: Path) -> Any:
+    """The config of transformers in a checked folder; no code of the folder runs. Raises ``ModelError``."""
+    from transformers import AutoConfig
+
+    try:
+        return AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+    except Exception as exc:  # anything that a broken config makes the library raise
+        raise ModelError(f"The model's config cannot be read: {type(exc).__name__}: {str(exc)[:200]}") from exc
+
+
 def check_model_folder(folder: Path, *, links_within: Path | None = None) -> ModelFacts:
     """Check a local model folder. Raises ``ModelError`` with the first thing that is wrong.
 

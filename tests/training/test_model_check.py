@@ -12,7 +12,7 @@ import pytest
 
 from tests.training.helpers import write_weights
 from training.errors import ModelError
-from training.model_check import check_model_folder, parameters_of, stored_dtype
+from training.model_check import check_model_folder, load_config, parameters_of, stored_dtype
 
 
 @pytest.fixture
@@ -108,6 +108,14 @@ def test_a_checkpoint_of_ours_is_a_model_to_begin_with(folder: Path) -> None:
 def test_missing_folder_is_a_model_error(tmp_path: Path) -> None:
     with pytest.raises(ModelError):
         check_model_folder(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("text", ["{", '{"model_type": "of-no-library"}', "[]"])
+def test_a_config_that_the_library_cannot_read_is_a_model_error(folder: Path, text: str) -> None:
+    assert load_config(folder).model_type
+    (folder / "config.json").write_text(text)
+    with pytest.raises(ModelError, match="The model's config cannot be read"):
+        load_config(folder)
 
 
 def test_links_of_the_hub_cache_are_allowed_only_within_it(folder: Path, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from training.algorithms.job import Job
 from training.algorithms.loading import autocast_dtype
 from training.config import JobConfig
 from training.errors import ConfigError, SamplerDied
+from training.model_check import load_config
 from training.policy.check import SamplerCheck, TrainingLogprobs, tolerance_for
 from training.policy.engine import Engine
 from training.policy.make import make_engine, stop_ids
@@ -149,10 +150,9 @@ class JobSampler:
 
 
 def plan_of(config: JobConfig, folder: Path, device: str) -> Plan:
-    """How the job's vLLM is started. Raises ``ConfigError`` where the model's own window is too short."""
-    from transformers import AutoConfig
-
-    model = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+    """How the job's vLLM is started. Raises ``ModelError`` for a config that cannot be read, and ``ConfigError``
+    where the model's own window is too short."""
+    model = load_config(folder)
     window = require_window(config, model)
     _require_gpu(config, device)
     half = autocast_dtype(device) is not None or config.model.dtype == "bfloat16"

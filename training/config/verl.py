@@ -15,5 +15,4 @@ def needs_entropy(config: JobConfig) -> bool:
 
 def tokens_of_micro_batch(config: JobConfig) -> int:
     """The most tokens of a micro batch where no number of rows is set; the longest rollout has room in it."""
-    longest = config.rollout.max_prompt_tokens + config.rollout.max_completion_tokens
-    return config.optim.max_tokens_per_micro_batch or max(TOKENS, longest)
+    return config.optim.max_tokens_per_micro_batch or max(TOKENS, config.longest_text)

@@ -145,7 +145,7 @@ def _computed(config: JobConfig, model: Any, shape: Shape, computed: torch.dtype
 def sampler_on_cpu(config: JobConfig, model: Any) -> list[Term]:
     """The sampler that each device has on a processor, or each that only samples: a whole model, and the rollouts that
     are dealt to it."""
-    columns = config.rollout.max_prompt_tokens + config.rollout.max_completion_tokens
+    columns = config.longest_text
     cost, rows = model.row(PLAIN), -(-config.rollouts_per_step // config.hardware.sampling)
     why = sentence(_("{rows} rollouts of {tokens} tokens at once"), rows=rows, tokens=f"{columns:,}")
     whole = sentence(_("all weights once more, in a program of its own"))

@@ -18,7 +18,6 @@ import torch
 
 from training.config import JobConfig
 from training.config.verl import tokens_of_micro_batch
-from training.errors import ModelError
 from training.memory.devices import KNOWN, LEARNING, NF4_BYTES, PROGRAM, Device, Need, Term, Weight, gib, kept_by
 from training.memory.sharded import sampler_on_cpu, sharded_terms, share_of
 from training.memory.tracing import (
@@ -32,6 +31,7 @@ from training.memory.tracing import (
     step_bytes,
     trained_weights,
 )
+from training.model_check import load_config
 from training.policy.adapter import lora_config
 from training.policy.memory import BATCH_SHARE, RowCost
 from training.starter import starter_config
@@ -42,8 +42,7 @@ from training.words import _, sentence
 
 def cache_terms(config: JobConfig, model: Any, precision: Precision, device: Device, fixed: list[Term]) -> list[Term]:
     """The cache of the rollouts in flight: as many as are wanted, at most as many as the sampler admits."""
-    rows, rollout = config.rollouts_per_step, config.rollout
-    columns = rollout.max_prompt_tokens + rollout.max_completion_tokens
+    rows, columns = config.rollouts_per_step, config.longest_text
     cost = model.row(precision)
     wanted = cost.of(rows, columns)
     left = max(0, device.bytes - PROGRAM[device.kind] - sum(t.bytes for t in fixed if t.key not in LEARNING))
@@ -66,13 +65,13 @@ def vllm_terms(config: JobConfig, model: Any, precision: Precision, device: Devi
     Its share has to hold its weights and the cache of one rollout at least. One that sleeps while the model learns
     keeps then what any program keeps.
     """
-    chosen, rollout = config.vllm, config.rollout
+    chosen = config.vllm
     if chosen.mode != "managed":
         return []
     computes = (precision.autocast or precision.weights).itemsize
     each = {"none": computes, "fp8": 1, "bitsandbytes": NF4_BYTES}[chosen.quantization]
     weights = model.rounded(each, computes) // chosen.tensor_parallel
-    cache = model.row(precision).of(1, rollout.max_prompt_tokens + rollout.max_completion_tokens)
+    cache = model.row(precision).of(1, config.longest_text)
     share, least = round(chosen.gpu_memory_share * device.bytes), weights + cache // chosen.tensor_parallel
     if least > share:
         text = _("{weights} of weights and the cache of one rollout, more than its share of {share} % ({size})")
@@ -111,7 +110,7 @@ class Model:
         """
         folder = Path(source).expanduser()
         if (folder / "config.json").is_file():
-            return cls(_load_config(folder))
+            return cls(load_config(folder))
         if source == "starter":
             return cls(starter_config())
         return cls(KNOWN[source].config()) if source in KNOWN else None
@@ -186,15 +185,6 @@ def _with_eager(config: Any) -> Any:
     return found
 
 
-def _load_config(folder: Path) -> Any:
-    from transformers import AutoConfig
-
-    try:
-        return AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
-    except Exception as exc:  # anything that a broken config makes the library raise
-        raise ModelError(f"The model's config cannot be read: {type(exc).__name__}: {str(exc)[:200]}") from exc
-
-
 def precision_of(config: JobConfig, device: Device) -> Precision:
     """As ``training.algorithms.loading`` chooses it on that device."""
     autocast = torch.bfloat16 if device.kind == "cuda" and device.computes_bf16 else None
@@ -220,8 +210,7 @@ def micro_rows(config: JobConfig) -> int:
     if config.by_verl and not config.optim.micro_batch_size:
         tokens = tokens_of_micro_batch(config)
     if tokens:
-        longest = config.rollout.max_prompt_tokens + config.rollout.max_completion_tokens
-        return min(whole, max(1, tokens // longest))
+        return min(whole, max(1, tokens // config.longest_text))
     return config.optim.micro_batch_size or whole
 
 

@@ -19,7 +19,7 @@ from training.algorithms.checkpoints import ADAPTER_CONFIG, HubModel
 from training.algorithms.saving import merged, name_base
 from training.config import JobConfig
 from training.errors import ModelError
-from training.model_check import stored_dtype
+from training.model_check import load_config, stored_dtype
 from training.policy.adapter import lora_config
 
 WEIGHTS = "adapter_model.safetensors"
@@ -35,10 +35,10 @@ def begin_adapter(config: JobConfig, base: Path, hub: HubModel | None, folder: P
     """
     import torch
     from peft import get_peft_model
-    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers import AutoModelForCausalLM
 
     with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(base, local_files_only=True))
+        model = AutoModelForCausalLM.from_config(load_config(base))
     for module in model.modules():
         for name, weight in module._parameters.items():
             if weight is not None:  # PEFT makes its own where these are: one element that is read everywhere

@@ -17,7 +17,7 @@ _FLASH = "flash_attention_2"
 def uneven_shares(config: JobConfig) -> Iterator[Found]:
     """verl fills a batch up with empty rows where its devices do not divide it; here it is refused."""
     batch, mini, micro = config.rollouts_per_step, config.optim.mini_batch_size, config.optim.micro_batch_size
-    count, longest = config.hardware.shares, longest_rollout(config)
+    count, longest = config.hardware.shares, config.longest_text
     tokens = config.optim.max_tokens_per_micro_batch
     if mini and mini % count:
         text = _("mini batches of {mini} rollouts cannot be divided over {places}")
@@ -38,11 +38,6 @@ def uneven_shares(config: JobConfig) -> Iterator[Found]:
     elif not own and config.hardware.training % size:
         text = _("{count} devices cannot be divided into samplers of {size} devices each")
         yield "vllm.tensor_parallel", sentence(text, count=config.hardware.training, size=size)
-
-
-def longest_rollout(config: JobConfig) -> int:
-    """The most tokens of a rollout with its prompt."""
-    return config.rollout.max_prompt_tokens + config.rollout.max_completion_tokens
 
 
 def _places(config: JobConfig) -> Sentence:
@@ -116,7 +111,7 @@ def _misfit_of_limit(config: JobConfig, key: str, value: int) -> Sentence | None
         return sentence(
             _("{key} has no effect with a micro batch of rollouts: set optim.micro_batch_size to 0"), key=key
         )
-    if value < (longest := longest_rollout(config)):
+    if value < (longest := config.longest_text):
         text = _("{key}: verl refuses a rollout that no micro batch holds, and one may have {longest} tokens")
         return sentence(text, key=key, longest=f"{longest:,}")
     return None

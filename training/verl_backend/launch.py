@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import yaml
-from transformers import AutoConfig
 
 from training.algorithms.drawing import reward_components, task_rows
 from training.algorithms.held_out import choose_tasks
@@ -16,6 +14,7 @@ from training.algorithms.sampler import require_window
 from training.config import JobConfig
 from training.exports.verl import head_of
 from training.exports.verl_options import tree_of
+from training.model_check import load_config
 from training.policy.vllm_engine import kv_gib
 from training.rewards.defaults import said, with_rewards
 from training.rollout.templates import require_calls
@@ -43,7 +42,7 @@ def make_folder(job: Job, device: DeviceKind, *, on_cluster: bool = False) -> Jo
     rows = task_rows(config)
     model = fetch_base(job, rows).resolve()
     if config.rollout.engine == "vllm":
-        require_window(config, _config_of(model))
+        require_window(config, load_config(model))
     tokenizer, note = load_tokenizer(model)
     if note:
         job.log(note, "warning")
@@ -83,11 +82,7 @@ def make_folder(job: Job, device: DeviceKind, *, on_cluster: bool = False) -> Jo
 def room_for_turns(config: JobConfig, model: Path | None) -> int:
     """GiB of keys and values for the turns of a vLLM on a processor, by the folder of the model."""
     assert model is not None  # noqa: S101 - the job folder was made
-    return kv_gib(_config_of(model), config.vllm_window * config.rollouts_per_step)
-
-
-def _config_of(model: Path) -> Any:
-    return AutoConfig.from_pretrained(model, trust_remote_code=False, local_files_only=True)
+    return kv_gib(load_config(model), config.vllm_window * config.rollouts_per_step)
 
 
 def _with_whole_paths(config: JobConfig) -> JobConfig:

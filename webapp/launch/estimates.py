@@ -295,7 +295,7 @@ def _record_bytes(config: JobConfig) -> int:
         return 0
     rollouts = config.run.max_steps * config.rollouts_per_step
     values = config.run.keep_tokens_mib << 20 if config.method.trains else 0
-    tokens = TOKEN_VALUE_BYTES * rollouts * (config.rollout.max_prompt_tokens + config.rollout.max_completion_tokens)
+    tokens = TOKEN_VALUE_BYTES * rollouts * config.longest_text
     return 2 * rollouts * (ROLLOUT_BYTES + TOKEN_BYTES * config.rollout.max_completion_tokens) + min(values, tokens)
 
 

@@ -316,10 +316,9 @@ def _check_endpoint(project: Project, config: JobConfig) -> Check:
     if over := day_over(project.pk, place.name):
         return Check(title, False, in_words(over.message), in_words(over.hint), False, "model.source")
     found = endpoint_named(project, place.name) if place.name else None
-    longest = config.rollout.max_prompt_tokens + config.rollout.max_completion_tokens
-    if found is not None and found.context_tokens and longest > found.context_tokens:
+    if found is not None and found.context_tokens and config.longest_text > found.context_tokens:
         sentence = _("Its context has %(has)s tokens; prompt and episode may have %(needs)s together.")
-        values = {"has": found.context_tokens, "needs": longest}
+        values = {"has": found.context_tokens, "needs": config.longest_text}
         hint = _("Longer episodes will be refused by it and are missing in the figures: lower the limits of tokens.")
         return Check(title, False, sentence % values, hint, False, "rollout.max_completion_tokens", remark=True)
     if found is not None and endpoint_state(found) != "ok":

@@ -66,6 +66,16 @@ def test_a_port_of_another_program_is_passed_over(launch: Launch, ports: range) 
     assert place_for(mine).port == ports[0]
 
 
+def test_a_port_that_is_taken_at_another_address_of_this_host_is_passed_over_where_others_reach_it(
+    launch: Launch, ports: range, settings: Any
+) -> None:
+    mine = replica(launch(), 1)
+    with closing(socket.create_server(("127.0.0.3", ports[0]))):
+        assert place_for(mine).port == ports[0], "it listens on 127.0.0.1 alone"
+        settings.REPLICA_HOST = "127.0.0.3"
+        assert place_for(mine).port == ports[1]
+
+
 def test_a_port_of_the_range_is_kept_before_those_that_are_free_too(launch: Launch, ports: range) -> None:
     mine = replica(launch(), 1, url=f"http://127.0.0.1:{ports[1]}")
     assert place_for(mine).port == ports[1]
