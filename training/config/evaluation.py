@@ -81,7 +81,7 @@ class EvaluateConfig(Group):
         "",
         title=_("Continues from"),
         help=_(
-            "A turn of a recorded rollout that rollouts continue from: `rollout:<id>@<turn>`. Set by *Continue* on "
+            "A turn of a recorded rollout that rollouts continue from: `rollout:<id>@<turn>`. Set by “Continue” on "
             "the page of a rollout's branches. Only jobs of kind `evaluate`."
         ),
         max_length=500,

@@ -136,7 +136,7 @@ class HardwareConfig(Group):
         title=_("Devices that only sample"),
         help=_(
             "More devices of each host, on which samplers of `vllm.tensor_parallel` devices each play the rollouts; "
-            "then *Devices* only train. 0 samples on the devices that train. For verl."
+            "then those of “Devices” only train. 0 samples on the devices that train. For verl."
         ),
         ge=0,
         le=64,

@@ -88,6 +88,14 @@ def option_title(path: str) -> str:
     return translated(str(info.title)) if info is not None and info.title else ""
 
 
+def option_name(path: str) -> str:
+    """The title of an option, or of an entry of one that is a list; the path itself where it has none."""
+    listed, _dot, entry = path.rpartition(".")
+    if entry.isdecimal() and (title := option_title(listed)):
+        return _("%(title)s, entry %(number)d") % {"title": title, "number": int(entry) + 1}
+    return option_title(path) or path
+
+
 # Config text that a person pasted: parse it, and give the line of each problem.
 
 MAX_YAML_BYTES = 64 * 1024

@@ -336,7 +336,12 @@ class RunForm(forms.Form):
         path = option
         while path and path not in self.fields:
             path = path.rpartition(".")[0]
-        self.add_error(path or None, sentence if path == option else f"{option}: {sentence}")
+        entry = option.removeprefix(f"{path}.")
+        if entry.isdecimal():
+            sentence = _("Entry %(number)d: %(problem)s") % {"number": int(entry) + 1, "problem": sentence}
+        elif path != option:
+            sentence = f"{option}: {sentence}"
+        self.add_error(path or None, sentence)
 
 
 def class_sent(sent: Mapping[str, Any]) -> Priority | None:

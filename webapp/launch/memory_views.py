@@ -24,7 +24,7 @@ from webapp.common.text import in_words, translated
 from webapp.common.words import failure
 from webapp.engine.resolve import Resolved, components_meant, resolve
 from webapp.launch import estimates
-from webapp.launch.findings import YamlProblem, config_from_text, option_title
+from webapp.launch.findings import YamlProblem, config_from_text, option_name
 from webapp.launch.forms import RunForm
 from webapp.launch.models import MemoryEstimate
 from webapp.launch.start import Chosen
@@ -155,8 +155,7 @@ def _job_of_yaml(text: str) -> JobConfig:
 
 
 def _problem_line(option: str, sentence: str) -> str:
-    title = option_title(option) or option
-    return f"{title}: {sentence}" if title else sentence
+    return f"{option_name(option)}: {sentence}" if option else sentence
 
 
 # --- To what is shown -----------------------------------------------------------------------------------------------
@@ -237,7 +236,7 @@ def _table_part(key: str, answer: Mapping[str, Any], whole: int) -> Part:
 
 def _suggested_change(row: MemoryEstimate) -> Change:
     values: dict[str, Any] = row.answer["change"]
-    options = [f"{option_title(path) or path}: {_value_text(value)}" for path, value in values.items()]
+    options = [f"{option_name(path)}: {_value_text(value)}" for path, value in values.items()]
     stages = row.config.get("curriculum", {}).get("stages", [])
     counts = not any(_stage_sets(stage, path) for stage in stages for path in values)
     return Change(options, gib(int(row.answer["changed"])), json.dumps(values) if counts else "")

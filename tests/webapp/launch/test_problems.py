@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from training.config import JobConfig
 from training.errors import ConfigError
 from training.words import complaint_of, option_of
-from webapp.launch.findings import YamlProblem, config_from_text
+from webapp.launch.findings import YamlProblem, config_from_text, option_name
 from webapp.launch.forms import RunForm
 from webapp.people.teams.models import Project, User
 
@@ -93,3 +93,18 @@ def test_an_unknown_option_names_the_one_that_was_meant(project: Project, bob: U
     answer = client_for(bob).post(address, sent, "application/json")
     assert answer.status_code == 422
     assert answer.json()["detail"] == [{"path": "reward", "message": "There is no such option. Did you mean rewards?"}]
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("optim.learning_rate", "Learning rate"),
+        ("hardware.verl_options.0", "Options of verl, entry 1"),
+        ("hardware.verl_options.9", "Options of verl, entry 10"),
+        ("rewards.components.0.weight", "rewards.components.0.weight"),
+        ("kind", "kind"),
+        ("no.such.0", "no.such.0"),
+    ],
+)
+def test_an_option_and_an_entry_of_a_list_have_names(path: str, name: str) -> None:
+    assert option_name(path) == name

@@ -166,3 +166,4 @@ def test_options_of_verl_are_lines_and_wrong_ones_are_named_next_to_them(project
     assert not form.is_valid() and set(form.errors) == {"hardware.verl_options"}
     said = form.errors["hardware.verl_options"]
     assert len(said) == 2 and "data.train_files follows from data.train" in said[0] and "not 0" in said[1]
+    assert said[0].startswith("Entry 2: data.train_files") and said[1].startswith("Entry 3: actor_rollout_ref.rollout")
