@@ -48,10 +48,11 @@ export class Chart {
       },
       icon("close"),
     );
+    const about = `about.${spec.key}`;
     const head = h(
       "header",
       { class: "chart-head" },
-      h("h3", { title: has(`about.${spec.key}`) ? t(`about.${spec.key}`) : null }, spec.title),
+      h("h3", { title: has(about) ? `${spec.title}\n${t(about)}` : spec.title }, spec.title),
       this.stepText,
       this.legend,
       menuOf(this),
