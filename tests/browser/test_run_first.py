@@ -3,6 +3,7 @@ text."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -91,6 +92,15 @@ def test_the_chart_that_answers_has_held_out_success_and_the_reward_behind_it(
     expect(page.locator("[data-chart=reward] .chart-step")).to_contain_text("step")  # one crosshair through all
     page.locator(f"{LEAD} .chart-plot").click()
     page.wait_for_url("**/rollouts/?step_from=**")
+
+
+def test_the_step_under_the_pointer_is_named_in_the_readers_language(
+    learned: Run, page_for: Callable[..., Page], bob: Any
+) -> None:
+    for locale, words in (("en-US", r"^step \d+$"), ("zh-CN", r"^第 \d+ 步$")):
+        page = _open(page_for(bob, locale=locale), learned)
+        page.locator(f"{LEAD} .chart-plot").hover()
+        expect(page.locator("[data-chart=reward] .chart-step")).to_have_text(re.compile(words))
 
 
 def _speak(trainer: Trainer, rollout: str, words: str) -> None:

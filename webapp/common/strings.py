@@ -263,6 +263,7 @@ def curve_strings() -> dict[str, str]:
     return {
         **metric_titles(),
         "step": _("step"),
+        "step_number": _rollout_strings()["step_number"],
         "remove_curve": _("Remove {name}"),
         "at_time": _("{n} h"),
         "at_rollouts": _("{n} rollouts"),

@@ -127,7 +127,7 @@ export class Chart {
     if (!this.drawn) return;
     const step = place === null ? 0 : Math.round(stepAt(this.all.axis(), place));
     const moment = this.all.axis() && place !== null ? ` · ${t(`at_${this.all.view.x}`, { n: figure(place) })}` : "";
-    setText(this.stepText, place === null ? "" : `${t("step")} ${step}${moment}`);
+    setText(this.stepText, place === null ? "" : t("step_number", { n: step }) + moment);
     this.figures(place);
     const range = /** @type {any} */ (this.plot).layout?.xaxis?.range;
     this.cross.hidden = place === null || !range || place < range[0] || place > range[1];
