@@ -139,7 +139,7 @@ GRAVER = [  # each before all that follow it
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("graver", "other"), pairwise(GRAVER))
+@pytest.mark.parametrize(("graver", "other"), list(pairwise(GRAVER)))
 @pytest.mark.parametrize("order", [1, -1])
 def test_of_two_the_graver_one_is_the_answer_whichever_came_first(graver: str, other: str, order: int) -> None:
     doctor = Doctor()
