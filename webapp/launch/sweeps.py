@@ -22,7 +22,7 @@ from webapp.common.pages import clean_name
 from webapp.engine.resolve import resolve
 from webapp.launch.background import launch_checked
 from webapp.launch.estimates import disk_forecast
-from webapp.launch.findings import option_title
+from webapp.launch.findings import option_name
 from webapp.launch.models import Sweep, SweepRun
 from webapp.people.teams.models import Project, User
 from webapp.runs.states import Priority
@@ -77,7 +77,7 @@ class Plan(NamedTuple):
 
 def axis_title(option: str) -> str:
     """The title of an option that is varied, in the reader's language."""
-    return option_title(option) or (_("Method") if option == "kind" else option)
+    return _("Method") if option == "kind" else option_name(option)
 
 
 def plan_of(project: Project, config: JobConfig, axes: Sequence[Axis], mode: Mode) -> Plan:
