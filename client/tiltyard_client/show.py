@@ -318,6 +318,8 @@ def _phases(steps: Sequence[Json]) -> str:
         for phase, seconds in step["phases"].items():
             spent[phase] = spent.get(phase, 0.0) + seconds
     whole = sum(spent.values())
+    if not whole:  # nothing is known of what the time went to
+        return "–"
     longest = sorted(spent, key=lambda phase: -spent[phase])
     return ", ".join(f"{_(PHASES.get(phase, phase))} {100 * spent[phase] / whole:.0f}%" for phase in longest)
 

@@ -134,6 +134,9 @@ def test_what_the_devices_did(tool: Tool, make_run: Any) -> None:
     assert re.search(r"node-1 +1 +100% +environment 70%, training 30% +– +–", lines)
     found = answered(tool("run", "devices", "night-1", "--last", "1", "--json"))
     assert [each["device"] for each in found["devices"]] == ["0", "1"]
+    nothing = {**lane, "device": "2", "phases": {"environment": 0.0}}
+    DeviceStep.objects.create(run=run, step=12, lane=nothing, host="node-1", device="2", attempt=1, at=timezone.now())
+    assert re.search(r"node-1 +2 +0% +– +– +–", tool("run", "devices", "night-1").stdout)
 
 
 def test_what_the_doctor_found(tool: Tool, make_run: Any) -> None:
