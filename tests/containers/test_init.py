@@ -7,9 +7,13 @@ import os
 import stat
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import redis
+from celery.signals import heartbeat_sent, worker_ready
+from celery.worker.heartbeat import Heart
+from django.apps import apps
 
 from tests.chaos.services import wait_until
 from tests.processes import running
@@ -109,3 +113,19 @@ def test_a_process_that_works_keeps_its_file_young(tmp_path: Path, monkeypatch: 
     os.utime(file, (1, 1))
     host.say_alive()
     assert time.time() - file.stat().st_mtime < 60
+
+
+def test_each_heartbeat_of_a_celery_worker_touches_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Celery looks for listeners when it makes a ``Heart``, which is before the worker is ready."""
+    file = tmp_path / "worker"
+    monkeypatch.setenv(host.READY_VARIABLE, str(file))
+    sent: list[str] = []
+    heartbeat_sent.disconnect(host.say_alive, dispatch_uid="ops.heartbeat_sent")
+    apps.get_app_config("ops").ready()
+    eventer = SimpleNamespace(on_enabled=set(), on_disabled=set(), send=lambda event, **_facts: sent.append(event))
+    heart = Heart(timer=None, eventer=eventer)
+    worker_ready.send(sender=None)
+    assert file.read_text() == str(os.getpid())
+    os.utime(file, (1, 1))
+    heart._send("worker-heartbeat")
+    assert sent == ["worker-heartbeat"] and time.time() - file.stat().st_mtime < 60

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -232,6 +233,20 @@ def test_a_restarted_worker_takes_its_run_up_again(composed: Composed, visitor: 
     assert time.monotonic() - began < 60
     ended = visitor.wait(f"runs/{run}", lambda found: found["state"] in ENDED, "run ended", RUN_LIMIT_S)
     assert (ended["state"], ended["step"], ended["attempt"]) == ("succeeded", 40, 2)
+
+
+def test_programs_at_work_stay_healthy(composed: Composed) -> None:
+    """Each touches its file: one that is older than a minute makes three looks fail within half a minute."""
+    services = sorted(set(services_here()) - {"prepare"})
+    while young := [name for name in services if up_s(composed, name) < 120]:
+        time.sleep(120 - min(up_s(composed, name) for name in young))
+    assert {name: composed.health(name) for name in services} == dict.fromkeys(services, "healthy")
+
+
+def up_s(composed: Composed, service: str) -> float:
+    """How long its container has been running."""
+    began = datetime.fromisoformat(composed.inspect(service)["State"]["StartedAt"][:19] + "+00:00")
+    return time.time() - began.timestamp()
 
 
 def block(containing: str) -> str:

@@ -513,22 +513,19 @@ READY_VARIABLE = "TILTYARD_READY_FILE"
 
 
 def say_ready(**_signal: Any) -> None:
-    """Write our pid into the file that is watched, if one is; from now on it is touched as long as we work.
-
-    A Celery worker sends a heartbeat every two seconds, but none while its broker is away.
-    """
-    from celery.signals import heartbeat_sent  # here: `up` needs the variable's name alone
-
+    """Write our pid into the file that is watched, if one is."""
     path = os.environ.get(READY_VARIABLE)
     if path:
         # A disk that cannot be written ends no program: only a start of `up` waits for the file, and checks the disk.
         with suppress(OSError):
             write_private(Path(path), str(os.getpid()))
-        heartbeat_sent.connect(say_alive, dispatch_uid="ops.heartbeat_sent")
 
 
 def say_alive(**_signal: Any) -> None:
-    """Touch the file."""
+    """Touch the file, if we have said that we are ready.
+
+    A Celery worker sends a heartbeat every two seconds, but none while its broker is away.
+    """
     path = os.environ.get(READY_VARIABLE)
     if path:
         with suppress(OSError):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from celery.signals import worker_ready
+from celery.signals import heartbeat_sent, worker_ready
 from django.apps import AppConfig
 from django.core.exceptions import ImproperlyConfigured
 
 from training.floors import floors_broken
 from webapp import celery  # noqa: F401 - every ``shared_task`` belongs to the application that is made there
-from webapp.common.host import say_ready
+from webapp.common.host import say_alive, say_ready
 
 
 class OpsConfig(AppConfig):
@@ -21,3 +21,5 @@ class OpsConfig(AppConfig):
         if too_old := floors_broken():
             raise ImproperlyConfigured("\n".join(too_old))
         worker_ready.connect(say_ready, dispatch_uid="ops.worker_ready")
+        # A worker asks once, before it is ready, whether anything listens to its heartbeats.
+        heartbeat_sent.connect(say_alive, dispatch_uid="ops.heartbeat_sent")
