@@ -108,6 +108,7 @@ def test_the_hash_names_the_code() -> None:
     digest = code_hash(ANSWER)
     assert CustomParams(code=ANSWER).sha256 == CustomParams(code=ANSWER, sha256=digest).sha256 == digest
     assert CustomParams().sha256 == ""
+    assert validate_components([part("mine", ANSWER, low=1, high=1)]) == []
     problems = validate_components([part("mine", ANSWER + " ", sha256=digest), part("other", ANSWER, low=2, high=1)])
     assert problems == [
         "`mine`: sha256: the code does not match this hash.",

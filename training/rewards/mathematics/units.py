@@ -65,7 +65,7 @@ def unit_of(text: str) -> Unit | None:
     words = text.strip().rstrip(".").split()
     if not words or len(words) > MAX_WORDS or not all(_WORDS.fullmatch(word) for word in words):
         return None
-    found = _UNITS.get(words[0]) or _UNITS.get(words[0].casefold())
+    found = _UNITS.get(words[0].casefold())
     if found is not None and len(words) == 1:
         return Unit(*found)
     if any(map(_LINK.fullmatch, words)):
@@ -75,4 +75,4 @@ def unit_of(text: str) -> Unit | None:
 
 def known_unit(word: str) -> bool:
     """Whether a word is a unit that is known by its name."""
-    return word in _UNITS or word.casefold() in _UNITS
+    return word.casefold() in _UNITS

@@ -37,6 +37,8 @@ def test_spans_by_value() -> None:
     assert texts("helloagents_accuracy", solved) == [(1, "72", "the number that is compared")]
     assert texts("helloagents_step", solved)[1:] == [(1, "12\n", "a step"), (1, "The last is 7 of 72\n", "a step")]
     assert texts("webshop_score", webshop.PAGE) == [(1, "", "the purchase"), (2, "", "the score of the purchase")]
+    going_back = played("q", says("click[Buy Now]"), tool("WebShop [SEP] Search"))
+    assert texts("webshop_score", going_back) == [(1, "", "the purchase")]
     assert texts("toolbench_finish", toolbench.FAILED) == [(3, "", "ends by giving up")]
     assert texts("toolbench_turns", played("q", says("", "a"), tool("x"))) == []
     native = played("q", says("", "a"), tool("Error: no"), says("", "b"), tool("97"), says("It is 97"))
