@@ -77,6 +77,9 @@ test-verl: $(VENV)/.setup-test setup-verl-vllm ## verl's optimiser step and a wh
 mutants: $(VENV)/.setup-mutants ## put small faults into the code; its tests must notice (up to an hour; ARGS="lease --sample 0" for all of one module)
 	$(PY) -m tests.mutants.run $(ARGS)
 
+faults: $(VENV)/.setup-test ## plant small faults in a room, list those that no test notices (ARGS="webapp/datasets --tests tests/webapp/datasets")
+	@$(PY) -m tests.faults.run $(ARGS)
+
 compose-init: ## make the secrets of docker-compose.yml in .env; then: docker compose up --detach
 	@$(PYTHON) webapp/ops/compose.py
 

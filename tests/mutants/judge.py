@@ -1,4 +1,4 @@
-"""Judge one module's mutants in a copy of the tree: ``judge.py MODULE SAMPLE PATIENCE_S RESULT TEST …``.
+"""Judge one module's mutants in a copy of the tree: ``-m tests.mutants.judge MODULE SAMPLE PATIENCE_S RESULT TEST …``.
 
 1. mutmut writes all mutants of the module into one file, where a variable chooses among them.
 2. One pytest imports and collects the tests and runs each once without a mutant, which shows the functions it reaches.
@@ -15,22 +15,17 @@ import json
 import os
 import random
 import re
-import select
-import signal
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
-from _pytest.runner import runtestprotocol
 from mutmut.mutation.file_mutation import mutate_file_contents
 from mutmut.mutation.trampoline import set_mutant_under_test
 from mutmut.state import state
-from pytest_django.plugin import blocking_manager_key
 
-from training.garbage import freeze
+from tests.mutants.forks import judged, let_go, passes, run_in_fork
 
 SEED = 20_250  # fixed: the same mutants are drawn as long as the module stays as it is
 KILLED, SURVIVED, NO_TESTS, TIMEOUT = "killed", "survived", "no tests", "timeout"
@@ -69,7 +64,7 @@ class Forks:
         if session.testsfailed:
             raise session.Interrupted("the tests cannot be collected")
         self._look(session)
-        _let_go()
+        let_go()
         for name in self.names:
             items = self._reach.get(f"{self.module}.{name.rpartition('__mutmut_')[0]}", [])
             self.statuses[name] = self._fork(session, f"{self.module}.{name}", items) if items else NO_TESTS
@@ -83,7 +78,7 @@ class Forks:
         for item, following in zip(session.items, [*session.items[1:], session.items[0]], strict=True):
             state()._stats.clear()
             began = time.monotonic()
-            if not _passes(item, following):
+            if not passes(item, following):
                 raise session.Failed(f"{item.nodeid} fails without a mutant")
             self._seconds[item.nodeid] = time.monotonic() - began
             for function in state()._stats:
@@ -91,67 +86,9 @@ class Forks:
 
     def _fork(self, session: pytest.Session, mutant: str, items: list[pytest.Item]) -> str:
         quick = sorted(items, key=lambda item: self._seconds[item.nodeid])
-        pid = os.fork()
-        if pid == 0:
-            _run(session, mutant, quick)
         limit_s = self.patience_s + 2 * sum(self._seconds[item.nodeid] for item in items)
-        watched = os.pidfd_open(pid)
-        ended = select.select([watched], [], [], limit_s)[0]
-        os.close(watched)
-        if not ended:
-            os.kill(pid, signal.SIGKILL)
-        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-        return SURVIVED if code == 0 else KILLED if ended else TIMEOUT
-
-
-def _run(session: pytest.Session, mutant: str, items: list[pytest.Item]) -> None:
-    """In the fork: 0 where all tests pass."""
-    code = 1
-    try:
-        set_mutant_under_test(mutant)
-        _fresh_pools()
-        if any(item.get_closest_marker("django_db") for item in items):
-            _empty_database(session)
-        session._setupstate.teardown_exact(items[0])
-        followings = [*items[1:], items[-1].parent]  # with itself as the next one it would not be torn down
-        code = 0 if all(_passes(*pair) for pair in zip(items, followings, strict=True)) else 1
-    finally:
-        os._exit(code)
-
-
-def _passes(item: pytest.Item, following: Any) -> bool:
-    return not any(report.failed for report in runtestprotocol(item, log=False, nextitem=following))
-
-
-def _let_go() -> None:
-    """What forks must not share: connections. What they may share stays as it is."""
-    from django.conf import settings
-    from django.db import connections
-
-    if settings.configured:  # not by tests of the library
-        connections.close_all()
-    freeze()
-
-
-def _fresh_pools() -> None:
-    """A fork has none of its parent's threads: a pool that had some would wait for them without end."""
-    for module in [
-        found for name, found in sys.modules.items() if name.split(".")[0] in ("webapp", "training", "envs")
-    ]:
-        for name, value in list(vars(module).items()):
-            if isinstance(value, ThreadPoolExecutor):
-                setattr(module, name, ThreadPoolExecutor(value._max_workers))
-
-
-def _empty_database(session: pytest.Session) -> None:
-    """Take away the rows of a test that could not clean up after itself: all tests after it would fail."""
-    from django.core.management import call_command
-
-    from webapp.people.teams.models import Team
-
-    with session.config.stash[blocking_manager_key].unblock():
-        if Team.objects.exists():
-            call_command("flush", interactive=False, verbosity=0)
+        code = judged(lambda: run_in_fork(session, quick, lambda: set_mutant_under_test(mutant)), limit_s)
+        return TIMEOUT if code is None else KILLED if code else SURVIVED
 
 
 def judge(module: Path, sample: int, patience_s: float, tests: list[str]) -> dict[str, Any]:
@@ -162,7 +99,6 @@ def judge(module: Path, sample: int, patience_s: float, tests: list[str]) -> dic
     module.write_text(mutated.code, encoding="utf-8")
     forks = Forks(str(module.with_suffix("")).replace(os.sep, "."), chosen, patience_s)
     set_mutant_under_test("")
-    sys.path[0] = str(Path.cwd())  # in place of this file's folder
     if pytest.main(["-q", "--tb=native", *tests], plugins=[forks]) != 0 or not forks.clean:
         raise SystemExit("the tests fail without a mutant")
     changed = changes(mutated.code)

@@ -129,7 +129,7 @@ class Job:
         (tree / "setup.cfg").write_text(settings_of(module), encoding="utf-8")
         result, log = self.folder / "result.json", self.folder / "log"
         result.unlink(missing_ok=True)
-        argv = [sys.executable, str(HERE / "judge.py"), module, str(sample), str(self.patience_s), str(result)]
+        argv = [sys.executable, "-m", "tests.mutants.judge", module, str(sample), str(self.patience_s), str(result)]
         self.run([*argv, *PYTEST, *tests], tree, log)
         if not result.exists():
             lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
