@@ -98,8 +98,6 @@ def person_delete(*, user: User, by: User) -> None:
         sessions_end(user)
         for model, field in _of_a_person():
             model._base_manager.filter(**{field: user}).delete()
-        user.groups.clear()
-        user.user_permissions.clear()
         user.set_unusable_password()
         user.username, user.email, user.first_name, user.last_name = name_after(user), "", "", ""
         user.is_active = user.is_staff = user.is_superuser = False

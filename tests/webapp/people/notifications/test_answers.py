@@ -27,6 +27,8 @@ TABLE: list[tuple[str, int, dict[str, str], Any, bool, bool, float | None, str]]
     ("slack", 403, {}, "action_prohibited", False, False, None, "refuses us (HTTP 403)"),
     ("slack", 400, {}, "invalid_payload", False, False, None, "It said: invalid_payload"),
     ("slack", 429, {"Retry-After": "17"}, "rate_limited", False, True, 17.0, BUSY),
+    ("slack", 408, {}, "slow", False, True, None, "The server failed (HTTP 408). It said: slow"),
+    ("slack", 409, {}, "busy", False, False, None, "did not accept the message (HTTP 409). It said: busy"),
     ("slack", 500, {}, "rollup_error", False, True, None, "The server failed (HTTP 500). It said: rollup_error"),
     ("feishu", 200, {}, {"code": 0, "msg": "success"}, True, False, None, "Delivered."),
     ("feishu", 200, {}, {"StatusCode": 0, "StatusMessage": "success"}, True, False, None, "Delivered."),

@@ -152,7 +152,8 @@ def test_a_channel_that_fails_in_a_row_is_paused_until_a_person_tries_again(
     happened(Kind.RUN_FAILED, key="held")
     work_off()
     assert len(service.got) == 8
-    held = Delivery.objects.get(event__key="held")
+    other = Delivery.objects.create(event=Event.objects.get(key="held"), channel=make_channel(), state="held")
+    held = Delivery.objects.get(event__key="held", channel=channel)
     assert (held.state, held.attempts) == ("held", 0)
     service.say((200, {}, "ok"))
     assert channel_resume(channel) == 1
@@ -160,6 +161,8 @@ def test_a_channel_that_fails_in_a_row_is_paused_until_a_person_tries_again(
     channel.refresh_from_db()
     held.refresh_from_db()
     assert (held.state, channel.failures, channel.paused_at, len(service.got)) == ("sent", 0, None, 9)
+    other.refresh_from_db()
+    assert other.state == "held", "it is of another channel"
     assert channel_resume(channel) == 0
 
 

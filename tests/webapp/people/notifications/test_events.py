@@ -20,7 +20,7 @@ from webapp.engine.history import run_transition
 from webapp.engine.supervisor import supervise
 from webapp.people.notifications.events import notify
 from webapp.people.notifications.models import Channel, Delivery, Event, Kind, Notification, Reader, Watch
-from webapp.people.notifications.words import words_of
+from webapp.people.notifications.words import path_of, words_of
 from webapp.people.teams.models import Membership, Project, User
 from webapp.runs.models import Attempt, Run
 from webapp.runs.states import RunState
@@ -223,10 +223,11 @@ def test_strangers_inactive_people_and_former_members_are_not_notified(
 
 
 def test_the_same_happening_reported_twice_is_one_event(
-    happened: Callable[..., Event], make_run: Any, bob: User
+    happened: Callable[..., Event], make_run: Any, bob: User, sent: list[str]
 ) -> None:
     run = make_run(created_by=bob)
     first, second = happened(run=run, key="one"), happened(Kind.RUN_FAILED, run=run, key="one")
+    assert sent == [str(first.pk)], "a worker is asked for once"
     assert first.pk == second.pk and second.kind == "run_succeeded" and Event.objects.count() == 1
 
 
@@ -296,3 +297,40 @@ def test_any_room_may_tell_of_its_own(project: Project, bob: User) -> None:
     work_off()
     assert (event.subject, event.object_kind, event.people) == ("duel\u2400", "teams.project", [str(bob.pk)])
     assert notified() == {("bob", "vote_asked")}
+
+
+ADVICE: list[tuple[dict[str, Any], list[str]]] = [
+    ({"code": "of a later version", "step": 3}, ["Since step 3."]),
+    ({"paused": True, "step": 3}, ["A rule of the project pauses the run.", "Since step 3."]),
+    ({"paused": False, "kept": 0, "step": 3}, ["The checkpoint of step 0 is kept.", "Since step 3."]),
+]
+
+
+@pytest.mark.parametrize(("facts", "lines"), ADVICE)
+def test_an_advisory_says_what_its_rule_did(facts: dict[str, Any], lines: list[str]) -> None:
+    assert words_of(Event(kind=Kind.RUN_ADVISORY, subject="r", facts=facts)).lines == lines
+
+
+@pytest.mark.parametrize(
+    ("facts", "line"),
+    [
+        ({"missing_tasks": 3, "excluded": 0}, "Left out: 3 tasks without a try that counts, 0 excluded tries."),
+        ({"missing_tasks": 0, "excluded": 2}, "Left out: 0 tasks without a try that counts, 2 excluded tries."),
+        ({"figure": {**INTERVAL, "name": "success", "low": None}}, "Success: 84%, 500 tasks; too few for an interval."),
+        (
+            {"figure": {**INTERVAL, "name": "success", "high": None}},
+            "Success: 84%, 500 tasks; too few for an interval.",
+        ),
+    ],
+)
+def test_an_evaluation_says_what_its_figure_lacks(facts: dict[str, Any], line: str) -> None:
+    assert line in words_of(Event(kind=Kind.EVALUATION_READY, subject="r", facts=facts)).lines
+
+
+def test_an_event_leads_to_its_object_its_own_page_or_the_project(project: Project) -> None:
+    event = Event(project=project, kind=Kind.RUN_FAILED, object_kind="runs.run", object_id=str(project.pk))
+    assert path_of(event) == f"/p/joust/runs/{project.pk}/"
+    event.object_kind = "teams.project"
+    assert path_of(event) == "/p/joust/"
+    event.facts = {"path": "/p/joust/votes/"}
+    assert path_of(event) == "/p/joust/votes/"

@@ -107,5 +107,20 @@ def test_long_texts_are_cut_to_what_the_service_takes(kind: str, where: str) -> 
     made = json.loads(post_of(kind, long, Webhook(URL, "")).body)[where]
     if kind == "slack":
         assert [len(block["text"]["text"]) for block in made[:2]] == [150, 3000]
+        assert len(json.loads(post_of(kind, long, Webhook(URL, "")).body)["text"]) == 3000
     else:
         assert (len(made[0]["title"]), len(made[0]["description"])) == (256, 4096)
+
+
+def test_slack_gets_no_empty_block_where_there_are_no_lines() -> None:
+    made = json.loads(post_of("slack", MESSAGE._replace(lines=[]), Webhook(URL, "")).body)
+    assert [block["type"] for block in made["blocks"]] == ["header", "context"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "colour"),
+    [("run_succeeded", 0x2E7D4F), ("run_failed", 0xB3261E), ("run_paused", 0xB26A00), ("vote_asked", 0x3B6FB6)],
+)
+def test_discord_shows_the_kind_by_its_colour(kind: str, colour: int) -> None:
+    (embed,) = json.loads(post_of("discord", MESSAGE._replace(kind=kind), Webhook(URL, "")).body)["embeds"]
+    assert embed["color"] == colour

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import smtplib
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from django.test import Client
 from tests.webapp.people.notifications.conftest import work_off
 from webapp.common.text import in_words
 from webapp.people.notifications.models import Delivery, Event, Kind, Reader, Watch
+from webapp.people.notifications.selectors import last_mail
 from webapp.people.teams.models import Project, User
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -65,7 +67,7 @@ def test_mail_is_in_the_readers_language(watching: User, happened: Callable[...,
     assert "磁盘已满" in mailoutbox[0].body and 'lang="zh-hans"' in mailoutbox[0].alternatives[0][0]
 
 
-@pytest.mark.parametrize("why", ["no server", "no address", "not wanted"])
+@pytest.mark.parametrize("why", ["no server", "no address", "not wanted", "never asked"])
 def test_no_mail_to_people_who_cannot_or_do_not_want_it(
     watching: User, happened: Callable[..., Event], mailoutbox: list[Any], settings: Any, why: str
 ) -> None:
@@ -73,8 +75,10 @@ def test_no_mail_to_people_who_cannot_or_do_not_want_it(
         settings.EMAIL_HOST = ""
     elif why == "no address":
         User.objects.update(email="")
-    else:
+    elif why == "not wanted":
         Watch.objects.update(mail=False)
+    else:
+        Watch.objects.all().delete()
     happened()
     work_off()
     assert mailoutbox == [] and not Delivery.objects.exists()
@@ -139,3 +143,23 @@ def test_the_page_names_the_setting_without_a_server(
     settings.EMAIL_HOST = ""
     page = client_for(bob).get("/notifications/settings/").content.decode()
     assert "No mail server is set up" in page and "EMAIL_HOST" in page and "Send a test mail" not in page
+
+
+def test_a_mail_whose_server_is_gone_meanwhile_is_not_tried_again(
+    watching: User, happened: Callable[..., Event], mailoutbox: list[Any], settings: Any
+) -> None:
+    happened()
+    work_off(Event)
+    settings.EMAIL_HOST = ""
+    work_off()
+    delivery = Delivery.objects.get()
+    assert (delivery.state, mailoutbox) == ("failed", [])
+
+
+def test_the_mail_that_was_tried_last_is_shown(watching: User, alice: User, happened: Callable[..., Event]) -> None:
+    for number, (person, tried) in enumerate([(watching, 3), (watching, 5), (watching, 4), (alice, 9), (watching, 0)]):
+        event = happened(key=f"k{number}")
+        when = datetime(2026, 1, tried, tzinfo=UTC) if tried else None
+        Delivery.objects.create(event=event, user=person, tried_at=when, state="sent")
+    found = last_mail(watching)
+    assert found is not None and found.event.key == "k1"

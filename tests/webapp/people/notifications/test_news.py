@@ -193,3 +193,15 @@ def test_the_latest_runs_leave_ended_evaluations_out_where_there_are_others(
     make_run(name="trained", state="succeeded")
     make_run(name="plays", kind="evaluate", state="running")
     assert listed() == ["plays", "trained"]
+
+
+def test_a_visit_is_of_one_project(project: Project, rita: User) -> None:
+    other = Project.objects.create(team=project.team, name="Other", slug="other")
+    with at(NOON):
+        news_of(rita, project)
+    with at(NOON + timedelta(hours=1)):
+        assert news_of(rita, other).first
+    assert sorted(Visit.objects.values_list("project__slug", "last_at")) == [
+        ("joust", NOON),
+        ("other", NOON + timedelta(hours=1)),
+    ]

@@ -69,7 +69,8 @@ def test_read_and_unread_and_all_of_a_project(
     assert Notification.objects.filter(read_at=None).count() == 2
     client.post(mark, {"read": "no"})
     assert Notification.objects.filter(read_at=None).count() == 3
-    client.post("/notifications/read/", {"project": "melee"})
+    said = client.post("/notifications/read/", {"project": "melee"}, follow=True).content.decode()
+    assert "1 notification is read now." in said
     assert Notification.objects.filter(read_at=None).count() == 2
     client.post("/notifications/read/", {"project": ""})
     assert Notification.objects.filter(read_at=None).count() == 0
@@ -319,7 +320,8 @@ def test_a_project_has_at_most_twenty_channels(
     client_for: Callable[..., Client], alice: User, service: Service, project: Project
 ) -> None:
     Channel.objects.bulk_create(
-        [Channel(project=project, name=f"c{n}", kind="slack", host="h", events=EVENTS) for n in range(20)]
+        [Channel(project=project, name=f"c{n}", kind="slack", host="h", events=EVENTS) for n in range(19)]
     )
+    assert client_for(alice).post(CHANNELS, form(service)).status_code == 302
     answer = client_for(alice).post(CHANNELS, form(service))
     assert answer.status_code == 422 and "The project has 20 channels" in answer.content.decode()

@@ -9,10 +9,21 @@ import pytest
 from django.contrib.auth.models import AnonymousUser
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest
+from django.utils import timezone
 
 from webapp.evaluation.sharing.models import Comment, SavedComparison
-from webapp.people.teams.access import can_edit, object_for, object_of_team, own, project_for, projects_of, role_in
-from webapp.people.teams.models import Membership, Project, Role, User
+from webapp.people.teams.access import (
+    can_edit,
+    object_for,
+    object_of_team,
+    own,
+    project_for,
+    projects_of,
+    role_in,
+    team_for,
+)
+from webapp.people.teams.audit import audit, audit_lines, audit_names, was_done
+from webapp.people.teams.models import ApiToken, AuditAction, AuditEntry, Membership, Project, Role, User
 from webapp.runs.models import Run
 from webapp.runs.removal.models import Removal
 
@@ -185,3 +196,63 @@ def test_a_project_comes_with_its_team(project: Project, alice: User, django_ass
     reached, (listed, *_rest) = project_for(alice, "joust"), list(projects_of(alice))
     with django_assert_num_queries(0):
         assert reached.team.pk == project.team_id and listed.team.pk
+
+
+def with_token(user: User, **limits: Any) -> User:
+    """The person as a script of theirs comes."""
+    person = User.objects.get(pk=user.pk)
+    person.api_token = ApiToken(user=person, **limits)  # type: ignore[attr-defined]
+    return person
+
+
+def test_a_team_is_reached_by_its_owner_and_by_a_token_without_a_project(
+    project: Project, alice: User, bob: User, charlie: User
+) -> None:
+    team = project.team
+    for user in (alice, with_token(alice, role="owner")):
+        assert team_for(user, team.pk, need=Role.OWNER) == team
+    assert team_for(bob, team.pk, need=Role.EDITOR) == team
+    for user in (bob, with_token(alice, role="editor")):
+        with pytest.raises(PermissionDenied, match="this needs owner"):
+            team_for(user, team.pk, need=Role.OWNER)
+    gone = User.objects.get(pk=alice.pk)
+    gone.is_active = False
+    for user in (charlie, ANONYMOUS, gone, with_token(alice, role="owner", project=project)):
+        with pytest.raises(Http404):
+            team_for(user, team.pk, need=Role.VIEWER)
+    team.removed_at = timezone.now()
+    team.save(update_fields=["removed_at"])
+    with pytest.raises(Http404):
+        team_for(alice, team.pk, need=Role.VIEWER)
+
+
+def test_what_was_done_is_known_by_act_project_and_subject(project: Project, alice: User) -> None:
+    other = Project.objects.create(team=project.team, name="Archery", slug="archery")
+    audit(AuditAction.CODE_TESTED, by=alice, subject="a", project=project)
+    assert was_done(AuditAction.CODE_TESTED, project, "a")
+    for action, where, subject in (
+        (AuditAction.CODE_TESTED, project, "b"),
+        (AuditAction.CODE_TESTED, other, "a"),
+        (AuditAction.DATASET_ADDED, project, "a"),
+    ):
+        assert not was_done(action, where, subject)
+
+
+def test_the_audit_names_projects_and_people_by_name_and_links_what_is_there(
+    project: Project, alice: User, bob: User, make_run: Any
+) -> None:
+    other, run = Project.objects.create(team=project.team, name="Archery", slug="archery"), make_run(name="night")
+    gone = make_run()
+    audit(AuditAction.CODE_TESTED, run, by=bob)
+    audit(AuditAction.CODE_TESTED, gone, by=alice)
+    gone.delete()
+    audit(AuditAction.PROJECT_ADDED, other, by=alice)
+    audit(AuditAction.CODE_TESTED, run, by=alice, subject="cut", project=other)
+    assert audit_names() == {"projects": ["Archery", "Joust"], "people": ["alice", "bob"]}
+    rows = AuditEntry.objects.order_by("pk")
+    assert [(line.entry.subject, line.url) for line in audit_lines(rows) if line.entry.subject != str(gone)] == [
+        (str(run), f"/p/joust/runs/{run.pk}/"),
+        (str(other), "/p/archery/"),
+        ("cut", f"/p/archery/runs/{run.pk}/"),
+    ]
+    assert next(line.url for line in audit_lines(rows) if line.entry.subject == str(gone)) == ""

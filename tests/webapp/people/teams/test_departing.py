@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from django.contrib.auth import SESSION_KEY
+from django.contrib.auth.models import Group, Permission
 from django.contrib.sessions.models import Session
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.db import connection
@@ -27,6 +28,7 @@ from webapp.people.teams.models import (
     Membership,
     Project,
     Role,
+    Team,
     User,
 )
 from webapp.people.teams.oidc import person_of
@@ -242,3 +244,18 @@ def test_an_administrator_does_so_over_the_api(
     text = token_create(user=boss, name="narrow", role=Role.EDITOR)[1]
     narrow = Client().delete(f"/api/v1/people/{alice.pk}", headers={"Authorization": f"Bearer {text}"})
     assert narrow.status_code == 403 and User.objects.filter(username="alice").exists()
+
+
+def test_the_first_five_teams_that_would_have_no_owner_are_named(alice: User) -> None:
+    for letter in "fbdcea":
+        Membership.objects.create(team=Team.objects.create(name=letter), user=alice, role=Role.OWNER)
+    Membership.objects.filter(team__name="Knights").delete()
+    (why,) = obstacles(alice)
+    assert why.startswith("These teams would have no owner: a, b, c, d, e. Make another person")
+
+
+def test_groups_and_permissions_of_a_person_go(alice: User, bob: User, boss: User) -> None:
+    bob.groups.add(Group.objects.create(name="g"))
+    bob.user_permissions.add(Permission.objects.all()[0])
+    person_delete(user=bob, by=boss)
+    assert not bob.groups.exists() and not bob.user_permissions.exists()
