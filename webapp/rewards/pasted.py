@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import uuid
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -178,7 +177,7 @@ def _pasted_conversation(raw: Any, number: int) -> Pasted:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def grouped(pasted: list[Pasted], make_id: uuid.UUID) -> Iterator[tuple[Recorded, Episode]]:
