@@ -8,13 +8,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import time_machine
 from django.core.exceptions import ValidationError
 from django.utils import timezone
 
 from envs.wire import Message
 from tests.webapp.rewards.test_paid import GOOD, WRONG, recorded, spec
 from tests.working import at_once
-from training.config import RewardComponent
+from training.config import JobConfig, RewardComponent
 from training.rewards.base import Episode
 from webapp.people.teams.models import Project, User
 from webapp.rewards import cases as cases_module
@@ -24,8 +25,9 @@ from webapp.rewards.lab import sets
 from webapp.rewards.lab.scoring import Cache
 from webapp.rewards.lab.script import _figure_text
 from webapp.rewards.lab.sets import percent_of, recorded_rollouts, rollout_set_create, rollout_sets_of, set_of_run
+from webapp.rewards.lab.views import launch_address, set_name
 from webapp.rewards.models import RewardCase, RewardSpec, RolloutSet
-from webapp.rewards.selectors import latest_specs, newest_named, runs_using, versions_of
+from webapp.rewards.selectors import latest_specs, newest_named, parts_of, runs_using, versions_of
 from webapp.rewards.services import reward_spec_delete, reward_spec_save
 from webapp.runs.models import Run
 from webapp.runs.rollouts.models import Rollout
@@ -312,3 +314,47 @@ def test_what_fills_the_cache_exactly_is_kept() -> None:
 )
 def test_figures_of_an_alarm_are_short(value: float, text: str) -> None:
     assert _figure_text(value) == text
+
+
+@pytest.mark.parametrize(
+    ("kind", "first", "last", "name"),
+    [
+        ("run", None, None, "n" * 80),
+        ("run", 0, None, "n" * 77 + " 0-"),
+        ("run", None, 9, "n" * 76 + " 0-9"),
+        ("run", 12, 345, "n" * 73 + " 12-345"),
+        ("cases", None, None, "Test cases 2026-03-01 12-30"),
+        ("pasted", None, None, "Pasted 2026-03-01 12-30"),
+    ],
+)
+def test_a_set_without_a_name_is_called_after_its_source(
+    kind: str, first: int | None, last: int | None, name: str
+) -> None:
+    with time_machine.travel("2026-03-01 12:30", tick=False):
+        for run in (Run(name="n" * 90), None) if kind != "run" else (Run(name="n" * 90),):
+            assert set_name(kind, run, first, last) == name
+
+
+def test_the_lab_leads_to_a_run_with_the_options_of_its_own(project: Project, make_run: Builder) -> None:
+    values = {"data": {"train": "dataset:d@1"}, "environment": {"name": "environment:e"}, "model": {"source": "a/b"}}
+    run = make_run(config=JobConfig.model_validate(values))
+    rollout_set = RolloutSet(project=project, run=run)
+    assert launch_address(project, rollout_set) == f"/p/joust/runs/new/?from={run.pk}"
+    run.imported_from = "verl"
+    assert launch_address(project, rollout_set) == (
+        "/p/joust/runs/new/?dataset=dataset%3Ad%401&environment=environment%3Ae&model=a%2Fb"
+    )
+    assert launch_address(project, RolloutSet(project=project)) == "/p/joust/runs/new/"
+
+
+def test_a_spec_shows_the_share_of_each_weight_and_what_differs() -> None:
+    parts = [
+        {"name": "coherence", "weight": 1.5},
+        {"name": "result_use", "weight": -0.5, "params": {"ngram": 3}},
+        {"name": "gone_since", "weight": 0},
+    ]
+    shown = parts_of(RewardSpec(components=parts))
+    assert [(part.weight, part.share) for part in shown] == [(1.5, 75), (-0.5, 25), (0, 0)]
+    assert [(value, differs) for _title, value, differs in shown[1].params if differs] == [(3, True)]
+    assert shown[2].help == "This component is no longer known." and shown[2].params == []
+    assert [part.share for part in parts_of(RewardSpec(components=[{"name": "coherence", "weight": 0}]))] == [0]
