@@ -18,7 +18,9 @@ from tests.training.doctor.planted import FAULTS, healthy, planted
 from tests.webapp.site.run_pages.test_resume_pages import _saved
 from webapp.engine.doctor import look
 from webapp.runs.advisories.models import Advisory
+from webapp.runs.advisories.selectors import advisories_of, checkpoint_before
 from webapp.runs.models import Run
+from webapp.runs.registry.models import Checkpoint
 from webapp.runs.states import RunState
 
 pytestmark = pytest.mark.django_db
@@ -140,6 +142,25 @@ def test_a_run_that_has_ended_is_not_asked_about_without_end(client: Client, adv
     ended = timezone.now() - timedelta(minutes=5)
     Run.objects.filter(pk=advised.pk).update(state=RunState.SUCCEEDED, finished_at=ended)
     assert "hx-get" not in part(client, advised).content.decode().split("</section>")[0]
+    Run.objects.filter(pk=advised.pk).update(finished_at=timezone.now())
+    shown = part(client, advised).content.decode().split("</section>")[0]
+    assert "hx-get" in shown, "its last step is examined soon after its end"
+
+
+def test_of_many_advisories_fifty_are_shown(running: Run) -> None:
+    evidence = {"curves": [], "rollouts": [], "figures": {}}
+    Advisory.objects.bulk_create(
+        Advisory(run=running, code="kl_spike", first=step, last=step, open=False, evidence=evidence)
+        for step in range(51)
+    )
+    assert [each.first for each in advisories_of(running)] == list(range(50, 0, -1)), "the newest ones"
+
+
+def test_the_checkpoint_before_a_step_is_the_runs_own_and_not_its_final_model(running: Run, make_run: Any) -> None:
+    _saved(make_run(), 9)
+    own, later, final = (_saved(running, step) for step in (4, 7, 6))
+    Checkpoint.objects.filter(pk=final.pk).update(final=True)
+    assert [checkpoint_before(running, step) for step in (4, 5, 7, 8)] == [None, own, own, later]
 
 
 def test_strangers_and_the_anonymous_learn_nothing(client: Client, advised: Run, charlie: Any) -> None:

@@ -58,6 +58,21 @@ def test_the_page_has_room_for_twelve_and_says_so(make_run: Any, client_for: Any
     assert pin(bob, run, key="m/3", log=False).status_code == 201  # no new one
 
 
+def test_a_page_shows_and_counts_the_pins_of_its_own_project_and_of_runs_that_are_there(
+    make_run: Any, client_for: Any, bob: Any, charlie: Any
+) -> None:
+    run, gone, bob = make_run(), make_run(), client_for(bob)
+    kept = pin(bob, run).json()
+    elsewhere = make_run(project=charlie.teams.get().projects.get())
+    theirs = pin(client_for(charlie), elsewhere).json()
+    for person, of, found in ((bob, run, kept), (client_for(charlie), elsewhere, theirs)):
+        assert person.get(f"/api/v1/projects/{of.project.slug}/pins").json()["items"] == [found]
+    for number in range(MOST - 1):
+        assert pin(bob, gone, key=f"m/{number}").status_code == 201
+    Run.objects.filter(pk=gone.pk).update(removed_at=timezone.now())
+    assert pin(bob, run, key="m/1").status_code == 201
+
+
 def test_viewers_see_pins_and_change_none(make_run: Any, client_for: Any, rita: Any, bob: Any) -> None:
     run = make_run()
     found = pin(client_for(bob), run).json()

@@ -79,6 +79,7 @@ def test_filters_by_tag_spec_star_text_and_archive(project: Any, make_run: Any, 
 
     assert names() == ["one", "two"] and names(archived="1") == ["old"]
     assert names(tags=["best"]) == ["one", "two"] and names(tags=["best", "v2"]) == ["one"]
+    assert [row.run.name for row in run_list(project, {}, "no such column").rows] == ["two", "one"], "the newest first"
     assert names(tags=["none"]) == [] and names(spec="tool@2") == ["one"] and names(spec="tool") == []
     assert names(q="rate WAS") == ["two"] and names(q="ON") == ["one"]
     assert names(alice, starred="1") == ["two"] and names(bob, starred="1") == []
@@ -110,8 +111,9 @@ def test_columns_are_kept_for_one_person_and_project(client_for: Any, project: A
     assert [column.key for column in columns_for(project, rita, "tags,x")] == ["tags"]
     assert client.post(_url("run-columns", project), {"usual": "1"})["Location"] == home
     assert not RunColumns.objects.exists()
-    columns_keep(project=project, user=rita, keys=USUAL)
-    assert not RunColumns.objects.exists()
+    columns_keep(project=project, user=bob, keys=["tags"])
+    assert tuple(column.key for column in columns_keep(project=project, user=rita, keys=USUAL)) == USUAL
+    assert [row.user for row in RunColumns.objects.all()] == [bob], "another person's choice stays"
 
 
 def test_the_way_back_leads_nowhere_else(client_for: Any, project: Any, rita: Any, make_run: Any) -> None:
@@ -181,6 +183,8 @@ def test_notes_and_tags_are_written_on_the_run_page(client_for: Any, project: An
     assert AuditEntry.objects.filter(action="run_labelled", subject=run.name).count() == 2
     client_for(bob).post(url, {"notes": ""})
     assert AuditEntry.objects.count() == 2, "what changes nothing leaves no row"
+    labelled = run_label(run=run, user=bob, notes="n" * 4000, tags=[f"t{n}" for n in range(10)])
+    assert (len(labelled.notes), labelled.tags[-1]) == (4000, "t9")
     for words in ({"notes": "n" * 4001}, {"tags": " ".join(f"t{n}" for n in range(11))}):
         with pytest.raises(ValidationError):
             run_label(run=run, user=bob, **words)
@@ -199,7 +203,9 @@ def test_several_runs_are_tagged_all_or_none(client_for: Any, project: Any, bob:
     to = client.post(url, {"c": [free.pk], "add": "new", "remove": ["old"], "next": _url("run-list", project) + "?q=f"})
     free.refresh_from_db()
     assert free.tags == ["keep", "new"] and to["Location"].endswith("/runs/?q=f")
+    assert list(AuditEntry.objects.values_list("action", "subject")) == [("run_labelled", "free")]
     assert runs_tag(runs=[free], user=bob, add="new", remove="") == 0
+    assert AuditEntry.objects.count() == 1
 
 
 # --- The archive ----------------------------------------------------------------------------------------------------
@@ -284,7 +290,7 @@ def test_the_cells_say_and_escape_what_they_hold(project: Any, make_run: Any, al
     make_run(name="checked", state="draft", phase="checking", tags=["a"])
     error = {"code": "odd", "message": 'It <b>died</b>. "Q"', "hint": "Look."}
     make_run(name="bad", state="failed", error=error, last_reward=0.5, success=0.25)
-    make_run(name="silent", state="running", attempt=1, last_event_at=now - timedelta(hours=2))
+    make_run(name="silent", state="running", attempt=1, total_steps=0, last_event_at=now - timedelta(hours=2))
     rows = {row.run.name: row for row in run_list(project).rows}
     found = {name: {key: draw(row) for key, draw in DRAWN.items()} for name, row in rows.items()}
     state = {name: str(row["state"]) for name, row in found.items()}
@@ -298,6 +304,7 @@ def test_the_cells_say_and_escape_what_they_hold(project: Any, make_run: Any, al
         ' aria-hidden="true"></progress></span>'
     )
     assert "progress" not in str(found["bad"]["step"])
+    assert 'max="1" value="0"' in str(found["silent"]["step"]), "a bar of no length is not drawn full"
     assert "just now" in str(found["bad"]["created"]) and found["bad"]["started"] == "–"
 
 

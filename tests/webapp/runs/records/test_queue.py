@@ -111,6 +111,14 @@ def test_only_living_workers_of_its_pool_without_a_problem_count(line: Make, fie
     assert queue_short(found) == expected.get(why, "next in line · starting")
 
 
+def test_a_run_of_the_other_pool_is_not_ahead(line: Make) -> None:
+    worker()
+    other, own = line(2, pool=ENDPOINT), line(1)
+    assert [(found.place, found.ahead, found.why) for found in map(queued, (own, other))] == [
+        (1, 0, "starting"), (1, 0, "no_worker"),
+    ]  # fmt: skip
+
+
 def test_one_busy_worker_frees_up_after_its_steps_left(line: Make, busy: Make, project: Project) -> None:
     worker()
     holder = busy(name="warm-up", step=10, total_steps=52, step_seconds=10.0)
