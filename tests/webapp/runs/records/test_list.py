@@ -136,6 +136,8 @@ def test_a_star_is_one_persons(client_for: Any, project: Any, rita: Any, bob: An
     pressed = f'id="star-{run.pk}" name="on" value="0"'
     assert pressed in client_for(rita).get(_url("run-list", project)).content.decode()
     assert pressed not in client_for(bob).get(_url("run-list", project)).content.decode()
+    shown = [client_for(user).get(_url("run-detail", project, run.pk)).context["starred"] for user in (rita, bob)]
+    assert shown == [True, False]
     client_for(rita).post(url, {"on": "0"})
     assert not RunStar.objects.exists() and not AuditEntry.objects.exists()
 

@@ -119,6 +119,24 @@ def test_a_run_of_the_other_pool_is_not_ahead(line: Make) -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("fields", "start"),
+    [
+        ({"step": 10, "total_steps": 10}, Span(0.0, 0.0, 0.0)),
+        ({"step": 9, "total_steps": 10, "state": "stopping"}, Span(0.0, 0.0, 0.0)),
+        ({"step": 9, "total_steps": 10, "step_seconds": 2.0}, Span(2.0, 2.0, 2.0)),
+        ({"step": 0, "total_steps": 0, "step_seconds": 2.0}, None),
+        ({"step": 9, "total_steps": 10}, None),
+    ],
+)
+def test_a_run_without_a_known_number_of_steps_or_pace_may_take_any_time(
+    line: Make, busy: Make, fields: dict[str, Any], start: Span | None
+) -> None:
+    worker()
+    busy(**{"step_seconds": None, **fields})
+    assert queued(line()).start == start
+
+
 def test_one_busy_worker_frees_up_after_its_steps_left(line: Make, busy: Make, project: Project) -> None:
     worker()
     holder = busy(name="warm-up", step=10, total_steps=52, step_seconds=10.0)

@@ -18,10 +18,11 @@ from django.utils import timezone
 
 from training.config import JobConfig
 from webapp.launch.forms import RunForm
-from webapp.people.teams.models import Project, User
+from webapp.people.teams.models import AuditEntry, Project, User
+from webapp.runs.advisories.models import Advisory
 from webapp.runs.registry.models import Checkpoint, RegisteredModel
 from webapp.runs.registry.selectors import model_folders
-from webapp.runs.registry.services import model_register
+from webapp.runs.registry.services import model_delete, model_register
 from webapp.runs.registry.views import ModelForm
 
 
@@ -57,7 +58,10 @@ def test_only_scanned_folders_are_taken(project: Project, bob: User, models_dir:
     _folder(models_dir)
     (models_dir / "empty").mkdir()
     (models_dir / "link").symlink_to(models_dir / "small")
-    assert [folder.name for folder in model_folders()] == ["small"]
+    size = sum(file.stat().st_size for file in (models_dir / "small").iterdir())
+    assert model_folders() == [("small", size)]
+    choices = ModelForm(project=project).fields["folder"].choices  # type: ignore[attr-defined]
+    assert choices == [("", "—"), ("small", "small")]
     for source in ("empty", "link", "../small", str(models_dir / "small")):
         with pytest.raises(ValidationError):
             model_register(project=project, user=bob, name="x", kind="folder", source=source)
@@ -81,6 +85,51 @@ def test_a_checkpoint_of_another_project_is_refused(project: Project, bob: User,
         model_register(project=project, user=bob, name="x", kind="run", checkpoint=checkpoint)
 
 
+def test_a_model_of_a_run_needs_a_checkpoint(project: Project, bob: User) -> None:
+    with pytest.raises(ValidationError) as caught:
+        model_register(project=project, user=bob, name="x", kind="run")
+    assert set(caught.value.message_dict) == {"checkpoint"}
+
+
+@pytest.mark.parametrize("revision", ["a b", "a/b", "..", "a" * 65])
+def test_what_is_no_revision_is_refused(project: Project, bob: User, revision: str) -> None:
+    with pytest.raises(ValidationError) as caught:
+        model_register(project=project, user=bob, name="x", kind="hub", source="a/b", revision=revision)
+    assert set(caught.value.message_dict) == {"revision"}
+
+
+def test_a_folder_is_no_model_of_a_run(models_dir: Path) -> None:
+    """Whatever its name is, and whatever lies next to it."""
+    for name in ("model", "adapter"):
+        (models_dir / name).mkdir()
+    found = RegisteredModel(kind="folder", source="model")
+    assert (found.folder, found.adapter) == (models_dir / "model", None)
+    assert RegisteredModel(kind="hub", source="owner/model").folder is None
+
+
+def test_a_checkpoint_is_kept_while_a_registered_model_or_an_advisory_needs_it(
+    project: Project, bob: User, make_run: Any
+) -> None:
+    fields = {"attempt": 1, "step": 9, "path": "1/model", "bytes": 1, "seq": 1, "created_at": timezone.now()}
+    point = Checkpoint.objects.create(project=project, run=make_run(), **fields)
+    point.folder.mkdir(parents=True)
+    pinned = point.folder.with_name("model.pinned")
+    first, second = (
+        model_register(project=project, user=bob, name=name, kind="run", checkpoint=point) for name in ("a", "b")
+    )
+    assert pinned.exists()
+    model_delete(model=first)
+    assert pinned.exists(), "the other one needs it"
+    model_delete(model=second)
+    assert not pinned.exists()
+    kept = model_register(project=project, user=bob, name="c", kind="run", checkpoint=point)
+    Advisory.objects.create(run=point.run, code="kl_spike", first=3, last=4, kept=point, evidence={})
+    model_delete(model=kept)
+    assert pinned.exists()
+    acts = AuditEntry.objects.order_by("id").values_list("action", "subject", "username")
+    assert list(acts) == [("model_added", name, "bob") for name in "abc"]
+
+
 def test_page_registers_and_removes(
     project: Project, bob: User, client_for: Callable[..., Client], make_run: Any
 ) -> None:
@@ -95,6 +144,8 @@ def test_page_registers_and_removes(
     run.delete()
     client.post(remove)
     assert not RegisteredModel.objects.exists()
+    acts = list(AuditEntry.objects.order_by("id").values_list("action", "subject"))
+    assert acts == [("model_added", "qwen"), ("model_deleted", "qwen")]
 
 
 def test_a_checkpoint_that_the_form_does_not_list_can_be_registered(
@@ -123,6 +174,8 @@ def test_no_model_is_twice_in_the_list_of_a_launch(project: Project, bob: User, 
         finals[name] = Checkpoint.objects.create(project=project, run=make_run(name=name), final=True, **fields)
     RegisteredModel.objects.create(project=project, name="warm", kind="run", checkpoint=finals["warm-up"])
     RegisteredModel.objects.create(project=project, name="small", kind="hub", source="Qwen/Qwen3-0.6B")
+    elsewhere = Project.objects.create(team=project.team, name="Elsewhere", slug="elsewhere")
+    Checkpoint.objects.create(project=elsewhere, run=make_run(name="theirs", project=elsewhere), final=True, **fields)
     listed = ["starter", "model:small", "model:warm", "run:nameless"]
     assert _sources(project, "starter") == listed
     assert _sources(project, "run:warm-up") == ["starter", "model:small", "run:warm-up", "run:nameless"]

@@ -274,7 +274,13 @@ def test_rows_without_a_number_of_their_own_go_in_batches(
 
 
 def test_a_deletion_that_failed_is_seen_and_tried_again(
-    run: Run, alice: User, bob: User, charlie: User, client_for: Callable[..., Client], monkeypatch: Any
+    run: Run,
+    alice: User,
+    bob: User,
+    charlie: User,
+    client_for: Callable[..., Client],
+    monkeypatch: Any,
+    sent: list[str],
 ) -> None:
     """It was in the worker's log alone: no person saw that the files were still there, and nothing tried again."""
     remove(run)
@@ -294,7 +300,10 @@ def test_a_deletion_that_failed_is_seen_and_tried_again(
     assert "lance" not in client_for(charlie).get("/?all=1").content.decode()
     assert client_for(bob).post(again).status_code == 403 and client_for(charlie).post(again).status_code == 404
     assert client_for(alice).post(again, {"back": runs})["Location"] == runs
+    removal.refresh_from_db()
+    assert (removal.state, removal.error, sent) == ("waiting", None, [str(removal.pk)] * 2)
     assert client_for(alice).post(again, {"back": "//elsewhere.example/"})["Location"] == "/?all=1"
+    assert len(sent) == 2, "what waits already is not asked for again"
     assert _worker().state == "done" and not trash_dir(removal.pk).exists()
     assert "could not be deleted" not in client_for(alice).get(runs).content.decode()
 

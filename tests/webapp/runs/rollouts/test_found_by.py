@@ -99,6 +99,7 @@ def test_surprise_is_the_share_of_the_group_that_is_alike() -> None:
     one_of_eight = [Played("solved", 1.0), *[Played("failed", 0.1)] * 7]
     assert surprises(one_of_eight) == [3.0, *[math.log2(8 / 7)] * 7]
     assert surprises([Played("failed", 0.25)] * 4) == [0.0] * 4
+    assert surprises([Played("failed", 0.25), Played("solved", 0.25)]) == [1.0, 1.0]
     # The same outcome, but a reward far from the others: alone. Excluded ones are not counted.
     found = surprises([Played("failed", 0.0), Played("failed", 0.0), Played("failed", 0.9), None])
     assert found == [math.log2(3 / 2), math.log2(3 / 2), math.log2(3), None]
