@@ -214,6 +214,61 @@ def test_nonsense_is_no_frame(text: str) -> None:
     assert consumers._client_frame(text) is None
 
 
+GOOD = [
+    {"type": "ping"},
+    {"type": "step", "step": 0},
+    {"type": "step", "step": 2_147_483_647},
+    {"type": "curves", "names": ["x" * 120] * 32},
+    {"type": "curves", "names": ["loss"], "first": 0, "last": 2_147_483_647},
+    {"type": "curves", "names": ["loss"], "first": 5, "last": 5},
+]
+
+
+@pytest.mark.parametrize("frame", GOOD)
+def test_what_is_at_a_limit_is_a_frame(frame: dict[str, Any]) -> None:
+    text = json.dumps(frame)
+    assert consumers._client_frame(text) == frame
+    assert consumers._client_frame(text.ljust(4096)) == frame
+    assert consumers._client_frame(text.ljust(4097)) is None
+
+
+async def test_sixteen_requests_for_curves_wait_and_one_more_closes_the_socket(monkeypatch: Any) -> None:
+    socket, closed = consumers.RunConsumer(), []
+
+    async def close(code: int) -> None:
+        closed.append(code)
+
+    monkeypatch.setattr(socket, "close", close)
+    socket.wake = asyncio.Event()
+    socket.begin()
+    for _request in range(16):
+        await socket.receive('{"type":"curves","names":["loss"],"first":1,"last":2}')
+    assert closed == [] and socket.wake.is_set()
+    assert socket.wanted_curves == [consumers.CurvesAsked(("loss",), 1, 2)] * 16
+    await socket.receive('{"type":"curves","names":["loss"]}')
+    assert closed == [4429] and len(socket.wanted_curves) == 16
+
+
+async def test_a_place_in_the_queue_is_sent_where_it_is_another_one(monkeypatch: Any) -> None:
+    """And that there is none any more, once."""
+    places, sent = iter(["first", "first", "second"]), []
+
+    async def place(_run: Any, _sees: Any) -> str:
+        return next(places)
+
+    async def send(text: str) -> None:
+        sent.append(text)
+
+    socket = consumers.RunConsumer()
+    socket.watched = uuid.uuid4()
+    socket.begin()
+    monkeypatch.setattr(socket, "_send", send)
+    monkeypatch.setattr(consumers, "feed", lambda: SimpleNamespace(place=place))
+    for queued in (False, True, True, True, False, False):
+        await socket._send_place(queued)
+    assert sent == ["first", "second", '{"type":"queue","queue":null}']
+
+
 def test_ten_thousand_random_frames_never_raise() -> None:
     """The parser takes anything a client can send."""
     dice = random.Random(5)
