@@ -82,6 +82,12 @@ def test_what_cannot_be_split_says_so(trained: Make, play: Make) -> None:
     assert "Nothing was learned" in sample.why
     left = filled(play, trained(name="c", rewards={"signal": "outcome"}), [(1.0, 0.5, 0.0), (1.0, 1.0, 0.0)])
     assert "did not learn from this group" in left.why
+    foreign = trained(name="f", components=[])
+    Run.objects.filter(pk=foreign.pk).update(imported_from="verl")
+    foreign.refresh_from_db()
+    assert "does not say which components" in filled(play, foreign, rows).why
+    flying = trained(name="g")
+    assert group_of(flying, [play(flying, status="running")]).why == "The group is still in flight."
     odd = filled(play, trained(name="d"), [(1.0, 0.5, 9.0), (0.0, 0.5, -9.0)])
     assert "computed them in another way" in odd.why and odd.members[0].bars
 

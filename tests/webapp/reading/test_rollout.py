@@ -261,6 +261,24 @@ def test_terms_say_what_became_of_a_value(trained: Make, play: Make) -> None:
     assert (scaled.term, scaled.counted) == (0.25, 0.25) and "clipped to 0" in scaled.why and "0 to 1" in scaled.why
 
 
+def test_terms_of_a_schedule_of_no_value_and_of_another_spec(trained: Make, play: Make) -> None:
+    schedule = {"begin": 0, "end": 10, "first": 0.0, "last": 1.0}
+    run = trained(
+        components=[
+            {"name": "task_success", "weight": 0.6},
+            {"name": "tool_call", "weight": 0.4},
+            {"name": "result_use", "weight": 0.5, "schedule": schedule},
+        ]
+    )
+    rollout = play(run, 5, parts={"retired": 1.0, "result_use": 0.8, "tool_call": None, "task_success": 1.0})
+    same, none, scheduled, other = parts_of(rollout, spec_of(rollout, config_for(rollout)))
+    assert (same.name, same.term, same.counted, same.why) == ("task_success", 1.0, 0.6, "")
+    assert (none.name, none.value, none.weight, none.counted) == ("tool_call", None, None, None)
+    assert (scheduled.term, scheduled.counted) == (pytest.approx(0.4), pytest.approx(0.2))
+    assert scheduled.why == "counts as 0.400: × 0.500 by its schedule"
+    assert (other.name, other.curve, other.weight, other.why) == ("retired", None, None, "")
+
+
 def test_the_api_returns_a_rollout_with_its_first_turns(
     rollout: Rollout, rita: User, charlie: User, client_for: Make
 ) -> None:

@@ -17,6 +17,7 @@ from webapp.reading.inspector import finding
 from webapp.reading.inspector.filters import SORTS, filters_of, project_scope, run_scope
 from webapp.reading.inspector.finding import Bar, Count, View, categories_in, figures_of
 from webapp.reading.inspector.page import blocks
+from webapp.reading.inspector.saving import chosen_of
 from webapp.runs.models import Attempt, Run
 from webapp.runs.rollouts.models import Rollout, Turn
 from webapp.runs.rollouts.words import numbers_of
@@ -98,6 +99,27 @@ def test_a_phrase_is_found_inside_json_that_a_text_holds(played: Played) -> None
 def test_a_phrase_without_a_word_is_refused_in_words(played: Played) -> None:
     searched = view_of(played.run, "q=*").searched
     assert searched is not None and "two Chinese characters" in searched.problem
+
+
+def test_a_search_says_where_turns_of_its_runs_are_not_indexed_yet(
+    played: Played, make_run: Callable[..., Run]
+) -> None:
+    other = make_run(name="other")
+    row = Rollout.objects.create(run=other, attempt=1, step=1, group=0, index=0, started_at=BEGAN, seq=1)
+    Turn.objects.create(rollout=row, run=other, number=0, messages=[], words=None, seq=1)
+
+    def behind(run: Run) -> bool:
+        searched = view_of(run, "q=calculator").searched
+        assert searched is not None
+        return searched.behind
+
+    assert (behind(played.run), behind(other)) == (False, True)
+
+
+def test_what_is_saved_is_in_the_order_that_it_was_played(played: Played, make_run: Callable[..., Run]) -> None:
+    found, runs = chosen_of(view_of(played.run, "held_out=no&sort=-reward"))
+    order = [played.rows[name].pk for name in ("right", "wrong", "cut", "lost", "half", "mute", "open")]
+    assert (found, runs) == (order, [played.run])
 
 
 @pytest.mark.parametrize("sort", [f"{sign}{name}" for name in SORTS for sign in ("", "-")])
