@@ -127,3 +127,5 @@ def test_there_is_an_end_to_comments(
     Comment.objects.bulk_create(Comment(comparison=saved, text="x", created_by=bob) for _n in range(MOST_COMMENTS))
     answer = client_for(bob).post(_to("compare-comment", project, saved), {"text": "more"})
     assert answer.status_code == 422 and "There are 500 comments here" in answer.content.decode()
+    Comment.objects.filter(pk=Comment.objects.values("pk")[:1]).delete()
+    comment_add(saved=saved, user=bob, text="x" * 4000)

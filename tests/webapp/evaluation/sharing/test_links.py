@@ -13,7 +13,16 @@ from django.urls import reverse
 from django.utils import timezone
 
 from webapp.evaluation.sharing.models import SavedComparison, SharedLink
-from webapp.evaluation.sharing.services import DAYS, MOST_LINKS, link_create, link_revoke
+from webapp.evaluation.sharing.services import (
+    DAYS,
+    MOST_LINKS,
+    link_create,
+    link_lines,
+    link_revoke,
+    links_of,
+    links_open,
+    saved_lines,
+)
 from webapp.evaluation.sharing.views import LinkForm
 from webapp.people.teams.logins import token_hash
 from webapp.people.teams.models import AuditEntry, Membership, Project, Role, User
@@ -146,10 +155,18 @@ def test_a_link_ends_with_its_comparison_and_its_project(
     assert not SharedLink.objects.exists() and Client().get(f"/s/{secret}/").status_code == 404
 
 
-def test_there_is_an_end_to_links(bob: User, saved: SavedComparison) -> None:
+def test_there_is_an_end_to_links(bob: User, project: Project, saved: SavedComparison) -> None:
     for _n in range(MOST_LINKS):
         link, _secret = link_create(saved=saved, user=bob, days=1)
     with pytest.raises(ValidationError, match="This comparison has 50 links"):
         link_create(saved=saved, user=bob, days=1)
+    other = SavedComparison.objects.create(project=project, name="other", contestants=[])
+    link_create(saved=other, user=bob, days=1)
     link_revoke(link)
-    link_create(saved=saved, user=bob, days=1)
+    link, _secret = link_create(saved=saved, user=bob, days=1)
+    SharedLink.objects.filter(pk=link.pk).update(expires_at=timezone.now())
+    last, _secret = link_create(saved=saved, user=bob, days=1)
+    assert (links_open(saved), links_open(other)) == (MOST_LINKS, 1)
+    assert [(line.saved.name, line.links) for line in saved_lines(project)] == [("other", 1), ("week 47", MOST_LINKS)]
+    assert [line.state for line in link_lines(links_of(saved))][:3] == ["open", "expired", "revoked"]
+    assert links_of(saved)[0] == last and links_of(saved).count() == MOST_LINKS + 2

@@ -159,6 +159,9 @@ def test_there_is_an_end_to_saved_comparisons(project: Project, bob: User, saved
     SavedComparison.objects.bulk_create(rows)
     with pytest.raises(ValidationError, match="This project has 200 saved comparisons"):
         comparison_save(project=project, user=bob, name="one more", query=Query(saved.run_ids))
+    elsewhere = Project.objects.create(team=project.team, name="Second", slug="second")
+    SavedComparison.objects.filter(name="0").update(project=elsewhere)
+    comparison_save(project=project, user=bob, name="one more", query=Query(saved.run_ids))
 
 
 # --- What is gone -----------------------------------------------------------------------------------------------------

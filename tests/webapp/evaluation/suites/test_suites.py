@@ -17,9 +17,12 @@ from webapp.endpoints.models import Endpoint
 from webapp.environments.models import Environment
 from webapp.evaluation.suites.models import Suite, SuiteEvaluation, SuiteRun, SuiteVersion
 from webapp.evaluation.suites.services import (
+    _checked_parts,
     board_of,
     contestants_offered,
+    environments_of_parts,
     leaders_of,
+    pages_of,
     suite_change,
     suite_create,
     suite_delete,
@@ -84,6 +87,28 @@ def test_a_suite_that_measures_nothing_is_refused(
     with pytest.raises(ValidationError, match=wrong):
         suite_create(project=project, user=alice, name="none", parts=[part(*each) for each in parts])
     assert not Suite.objects.exists()
+
+
+def test_a_suite_has_twelve_parts_at_most(part: Callable[..., dict[str, Any]]) -> None:
+    twelve = [part(str(number), float(number == 0)) for number in range(12)]
+    assert list(_checked_parts(twelve)) == twelve
+    with pytest.raises(ValidationError, match="1 to 12 parts"):
+        _checked_parts([*twelve, part("thirteen")])
+
+
+def test_pages_and_servers_are_those_of_the_project(
+    suite: SuiteVersion, part: Callable[..., dict[str, Any]], charlie: Any, make_environment: Any
+) -> None:
+    project, elsewhere = suite.suite.project, charlie.teams.get().projects.get()
+    make_environment(name="arena", project=elsewhere, health={"name": "arena", "version": "9", "tasks": 4})
+    own, server = {"name": "arena", "version": "1.4.0"}, {"name": "arena", "version": "9", "tasks": 4}
+    unknown = {"config": {"environment": {"name": "environment:gone"}}}
+    assert environments_of_parts(project, [part(), unknown]) == [own, {}]
+    assert environments_of_parts(elsewhere, [part()]) == [server]
+    RegisteredModel.objects.create(project=elsewhere, name="a", kind="hub", source="x/y")
+    model = RegisteredModel.objects.create(project=project, name="b", kind="hub", source="x/y")
+    asked = ["model:a", "model:b", "endpoint:b", "policy:b", "starter"]
+    assert pages_of(project, asked) == {"model:b": reverse("model-detail", args=["joust", model.pk])}
 
 
 def test_a_name_is_given_once(suite: SuiteVersion, part: Callable[..., dict[str, Any]], alice: Any) -> None:

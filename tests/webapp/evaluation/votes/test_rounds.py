@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable
 from typing import Any
 
@@ -14,12 +15,25 @@ from django.utils import timezone
 from tests.evaluations import play
 from webapp.evaluation.comparison.contestants import contestants_of
 from webapp.evaluation.comparison.rewards import evaluations
-from webapp.evaluation.votes.models import Ballot, Vote, VoteRound
+from webapp.evaluation.votes.models import Ballot, RoundVoter, Vote, VoteRound
 from webapp.evaluation.votes.selectors import next_ballot, open_rounds, progress_of, standing_of
-from webapp.evaluation.votes.services import answer_of, first_left, round_create, side_of, vote_cast, vote_undo
+from webapp.evaluation.votes.services import (
+    Try,
+    _ballot_kind,
+    answer_of,
+    first_left,
+    may_manage,
+    results_seen,
+    round_close,
+    round_create,
+    round_reopen,
+    side_of,
+    vote_cast,
+    vote_undo,
+)
 from webapp.people.notifications.models import Event
 from webapp.people.notifications.words import path_of, words_of
-from webapp.people.teams.models import Project, User
+from webapp.people.teams.models import AuditEntry, Project, Role, User
 from webapp.runs.models import Run
 from webapp.runs.rollouts.models import Rollout
 
@@ -207,6 +221,64 @@ def test_who_may_vote_and_until_when(
         with pytest.raises(ValidationError, match="This round is closed"):
             act()
     assert open_rounds(project, alice) == [] and Vote.objects.count() == 1
+
+
+def test_one_persons_last_vote_of_one_round_is_taken_back(
+    two: list[Run], make_vote_round: Maker, alice: User, bob: User
+) -> None:
+    made, other = (make_vote_round(two, [alice, bob], ballots=2) for _n in range(2))
+    first, second = made.ballots.order_by("number")
+    for ballot, user in ((second, alice), (first, alice), (first, bob), (other.ballots.get(number=1), alice)):
+        vote_cast(ballot=ballot, user=user, side="tie")
+    assert [vote_undo(made=made, user=alice) for _n in range(3)] == [first, second, None]
+    assert sorted(Vote.objects.values_list("ballot__round__name", "voter__username")) == [
+        (made.name, "bob"),
+        (other.name, "alice"),
+    ]
+
+
+def test_what_is_known_of_a_voter_is_of_one_round_and_one_person(
+    two: list[Run], make_vote_round: Maker, alice: User, bob: User
+) -> None:
+    made, other = make_vote_round(two, [alice, bob]), make_vote_round(two, [alice])
+    with pytest.raises(PermissionDenied, match="You were not asked"):
+        vote_cast(ballot=other.ballots.get(number=1), user=bob, side="tie")
+    results_seen(made=made, user=alice)
+    unseen = RoundVoter.objects.filter(seen_at=None).values_list("round", "user")
+    assert set(unseen) == {(made.pk, bob.pk), (other.pk, alice.pk)}
+    assert [round_close(made=made, user=alice) for _twice in range(2)] == [True, False]
+    assert list(VoteRound.objects.filter(closed_at=None)) == [other]
+    round_close(made=other, user=alice)
+    assert [round_reopen(made=made, user=alice) for _twice in range(2)] == [True, False]
+    assert list(VoteRound.objects.filter(closed_at=None)) == [made]
+    acts = list(AuditEntry.objects.filter(subject=made.name).order_by("id").values_list("action", flat=True))
+    assert acts == ["round_made", "round_closed", "round_reopened"]
+
+
+@pytest.mark.parametrize(
+    ("role", "author", "may"),
+    [
+        (Role.OWNER, False, True),
+        (Role.EDITOR, True, True),
+        (Role.EDITOR, False, False),
+        (Role.VIEWER, True, False),
+        (None, True, False),
+    ],
+)
+def test_authors_who_may_edit_and_owners_manage_a_round(role: Role | None, author: bool, may: bool) -> None:
+    user, project = User(), Project()
+    if role is not None:
+        project.role = role  # type: ignore[attr-defined]
+    assert may_manage(VoteRound(project=project, created_by=user if author else User()), user) is may
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "kind"),
+    [(0.5, 0.5, "neither"), (0.51, 0.5, "first"), (0.5, 0.51, "second"), (1.0, 0.51, "both"), (None, 1.0, "unknown")],
+)
+def test_more_than_half_of_the_success_is_a_solved_task(first: float | None, second: float, kind: str) -> None:
+    tries = (Try(uuid.uuid4(), True, None, success) for success in (first, second))
+    assert _ballot_kind(*tries) == kind
 
 
 def test_no_member_votes_after_a_look_at_the_results(
