@@ -13,6 +13,7 @@ from django.utils import timezone
 
 from webapp.datasets.models import Dataset
 from webapp.evaluation.comparison.boards import boards
+from webapp.evaluation.comparison.figures import left_out_text
 from webapp.people.teams.models import Project, User
 from webapp.runs.models import Run
 
@@ -80,3 +81,16 @@ def test_the_runs_own_page_has_its_figures(
     page = client.get(reverse("run-detail", args=[project.slug, run.pk])).content.decode()
     assert 'id="evaluation"' in page and "50%" in page
     assert "2 of 4 tasks have no try that counts; tries that failed outside the policy: 1." in page
+
+
+@pytest.mark.parametrize(
+    ("missing", "excluded", "words"),
+    [
+        (0, 0, ""),
+        (0, 2, "a: tries that failed outside the policy and are missing: 2."),
+        (3, 0, "a: 3 of 9 tasks have no try that counts; tries that failed outside the policy: 0."),
+        (3, 2, "a: 3 of 9 tasks have no try that counts; tries that failed outside the policy: 2."),
+    ],
+)
+def test_what_figures_leave_out_is_said(missing: int, excluded: int, words: str) -> None:
+    assert left_out_text("a", 9, missing, excluded) == words
