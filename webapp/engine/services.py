@@ -138,10 +138,10 @@ def branch_point(run: Run, chosen: str = "", step: int | None = None) -> Checkpo
         return newest
     rows = Checkpoint.objects.filter(run=run, state=CheckpointState.WHOLE, final=False).order_by("-attempt")
     try:
-        rows = rows.filter(pk=UUID(chosen)) if chosen else rows.filter(step=step or 0)
-        rows = rows.filter(pk=UUID(chosen)) if step is None else rows.filter(step=step)
+        rows = rows.filter(pk=UUID(chosen)) if chosen else rows
     except ValueError:
         return None
+    rows = rows if step is None else rows.filter(step=step)
     return next((found for found in rows if found.folder.is_dir()), None)
 
 

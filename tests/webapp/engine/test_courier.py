@@ -194,6 +194,27 @@ def test_a_damaged_or_missing_checkpoint_is_passed_over(hosts: Any, run: Run) ->
     assert [row.step for row in Checkpoint.objects.filter(run=run) if row.folder.is_dir()] == [2]
 
 
+def test_the_newest_checkpoint_of_the_latest_attempt_is_brought_first(
+    hosts: Any, run: Run, make_run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hosts("one")
+    parent, asked = make_run(), []
+    begun = save(parent, 1, 3)
+    run.resume_checkpoint = Checkpoint.objects.get(run=parent)
+    first, second, third = save(run, 1, 2), save(run, 1, 8), save(run, 2, 4)
+    save(run, 2, 9, final=True)
+    Checkpoint.objects.filter(run=run, step=2).update(state="removed")
+
+    def fetch(folder: Path) -> None:
+        asked.append(folder)
+        if folder != begun:
+            raise FilesMissing("never sent")
+
+    monkeypatch.setattr(objects, "fetch", fetch)
+    courier.bring_checkpoint(run)
+    assert asked == [third, second, begun] and first not in asked
+
+
 def test_a_store_that_stays_away_is_named(hosts: Any, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     hosts("one")
     save(run, 1, 2)

@@ -83,7 +83,7 @@ def test_a_line_that_cannot_be_true_is_named_and_the_others_count(written: Any) 
     assert RunEvent.objects.filter(run=w.run, kind="warning").count() == 2
 
 
-def test_the_doctor_sees_the_devices_of_a_step_and_which_steps_are_unusual(written: Any) -> None:
+def test_the_doctor_sees_the_devices_of_a_step_and_which_steps_are_unusual(written: Any, make_run: Any) -> None:
     """The first step of each attempt, and one that was held, though others were held long before."""
     w = written()
     away = ErrorInfo(code="environment_unreachable", boundary="environment", message="away", hint="")
@@ -93,6 +93,9 @@ def test_the_doctor_sees_the_devices_of_a_step_and_which_steps_are_unusual(writt
         w.write(j.Metrics(step=number, values={"reward": 0.5}), step(number, "1", busy=0.5), step(number))
     w.project()
     Attempt.objects.create(run=w.run, number=2, owner="b", started_at=timezone.now(), first_step=5)
+    theirs = DeviceStep.objects.filter(run=w.run, step=3).first()
+    assert theirs is not None
+    DeviceStep.objects.create(run=make_run(), attempt=1, step=3, host="b", device="9", at=theirs.at, lane=theirs.lane)
     facts = {each.step: each for each in steps_between(w.run, 0, 6)}
     assert [each.step for each in facts.values() if each.unusual] == [1, 2, 4, 6]
     assert [(use.device, use.busy, use.phases) for use in facts[3].devices] == [

@@ -241,10 +241,11 @@ def test_a_page_says_whether_a_run_continues_by_itself(
     paused: Make, project: Project, rita: User, client_for: Make, code: str, tries: int, says: str
 ) -> None:
     run = paused(code, tries=tries)
+    rules = DoctorRules.objects.create(project=project, resumes=True)
     assert recovery.promise(run) == says
     page = client_for(rita).get(f"/p/{project.slug}/runs/{run.pk}/").content.decode()
     assert says in page and ("It continues by itself" in page or "It continued by itself" in page) == bool(says)
-    DoctorRules.objects.create(project=project, resumes=False)
+    DoctorRules.objects.filter(pk=rules.pk).update(resumes=False)
     assert recovery.promise(run) == ""
     Run.objects.filter(pk=run.pk).update(state=RunState.FAILED)
     DoctorRules.objects.all().delete()

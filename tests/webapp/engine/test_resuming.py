@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,9 @@ from webapp.common.storage import run_dir
 from webapp.engine.attempts import MAX_OTHER_DEATHS, attempt_end, claim, worker_lost
 from webapp.engine.services import (
     GoingOn,
+    branch_point,
     can_resume,
+    check_child,
     newest_checkpoint,
     pin_used,
     resume_from,
@@ -27,6 +30,7 @@ from webapp.engine.services import (
     run_stop,
 )
 from webapp.engine.supervisor import Supervisor, supervise
+from webapp.people.teams.models import Project
 from webapp.runs.models import Attempt, Run, RunEvent
 from webapp.runs.registry.models import Checkpoint
 from webapp.runs.registry.selectors import checkpoints_of
@@ -53,6 +57,26 @@ def test_the_newest_checkpoint_is_that_of_the_latest_attempt(queued: Any) -> Non
     _saved(run, 2, 4)
     assert newest_checkpoint(run) == newest
     assert resume_from(run) == run_dir(run.pk)
+
+
+def test_a_child_starts_at_the_newest_the_chosen_or_a_steps_checkpoint(make_run: Any) -> None:
+    """Of a run that trains and is not at work; never at the final model, at a lost one, or at another run's."""
+    run, other = make_run(state="paused", attempt=2, kind="grpo"), make_run(state="paused", kind="grpo")
+    early, late = _saved(run, 1, 4), _saved(run, 1, 8)
+    again, theirs = _saved(run, 2, 4), _saved(other, 1, 4)
+    final, lost = _saved(run, 2, 9, final=True), _saved(run, 2, 6, state="torn")
+    assert branch_point(run) == again
+    assert [branch_point(run, step=step) for step in (4, 8, 9, 6, 0)] == [again, late, None, None, None]
+    chosen = [branch_point(run, str(point.pk)) for point in (early, late, theirs, final, lost)]
+    assert chosen == [early, late, None, None, None]
+    assert branch_point(run, str(early.pk), step=4) == early and branch_point(run, str(early.pk), step=8) is None
+    assert branch_point(run, "x") is None
+    shutil.rmtree(again.folder)
+    assert (branch_point(run, step=4), branch_point(run)) == (early, late)
+    for fields in ({"state": "running"}, {"imported": True}, {"kind": "evaluate"}):
+        Run.objects.filter(pk=run.pk).update(**{"state": "succeeded", "imported": False, "kind": "grpo"} | fields)
+        run.refresh_from_db()
+        assert branch_point(run, str(late.pk)) is None, fields
 
 
 def test_what_something_starts_from_is_pinned_before_a_later_attempt_begins(
@@ -295,6 +319,18 @@ def test_a_child_is_refused_where_the_weights_would_not_fit(queued: Any, project
     ):
         with pytest.raises(ConfigError, match=f"^{option}: "):
             run_create(project=project, user=alice, name="child", config=config, checkpoint=source)
+    check_child(project, _config(parent, 5), checkpoint)
+    for name, value in (("source", "a/b"), ("revision", "x"), ("lora_alpha", 3), ("lora_targets", "q_proj")):
+        changed = _config(parent, 20)
+        setattr(changed.model, name, value)
+        with pytest.raises(ConfigError, match=rf"^model\.{name}: "):
+            check_child(project, changed, checkpoint)
+    elsewhere = Project.objects.create(team=project.team, name="Elsewhere", slug="elsewhere")
+    with pytest.raises(ConfigError, match="cannot be resumed from"):
+        check_child(elsewhere, _config(parent, 20), checkpoint)
+    checkpoint.run.imported = True
+    with pytest.raises(ConfigError, match="cannot be resumed from"):
+        check_child(project, _config(parent, 20), checkpoint)
     Checkpoint.objects.filter(pk=checkpoint.pk).update(state="removed")
     checkpoint.refresh_from_db()
     with pytest.raises(ConfigError, match=r"model\.source"):

@@ -6,6 +6,7 @@ from typing import Any
 from unittest import mock
 
 import pytest
+from django.utils import timezone
 
 from training.config import JobConfig
 from training.errors import ConfigError
@@ -13,20 +14,30 @@ from webapp.common.answers import in_shape
 from webapp.common.storage import run_dir
 from webapp.datasets.models import DatasetState
 from webapp.engine import history
-from webapp.engine.attempts import attempt_end, claim
+from webapp.engine.attempts import _model_register, attempt_end, claim
 from webapp.engine.history import run_transition
 from webapp.engine.models import Outbox
 from webapp.engine.recovery import nudge_forgotten
 from webapp.engine.resolve import resolve
-from webapp.engine.services import run_create, run_launch, run_pause, run_resume, run_stop
+from webapp.engine.services import (
+    class_of_copy,
+    role_to_launch,
+    run_change,
+    run_create,
+    run_launch,
+    run_pause,
+    run_resume,
+    run_stop,
+)
 from webapp.people.notifications.models import Event
+from webapp.people.teams.models import AuditEntry, Project, Role, User
 from webapp.runs import answers
 from webapp.runs.models import Attempt, Run, RunEvent
 from webapp.runs.records.queue import read_queue
 from webapp.runs.records.queue_words import queue_short
 from webapp.runs.records.selectors import aged
 from webapp.runs.registry.models import Checkpoint, ModelKind, RegisteredModel
-from webapp.runs.states import RunState
+from webapp.runs.states import Priority, RunState
 
 pytestmark = pytest.mark.django_db
 
@@ -191,15 +202,16 @@ def test_followers_fail_with_the_run_they_wait_for(project: Any, alice: Any, job
         config = job()
         config.model.source = f"run:{before}"
         _create(project, alice, config, name=name)
+    other = _create(project, alice, job(), name="other")
     run_stop(run=first, user=alice)
-    states = dict(Run.objects.values_list("name", "state"))
+    states = dict(Run.objects.exclude(pk=other.pk).values_list("name", "state"))
     assert states == {"first": "cancelled", "second": "queued", "third": "queued"}, "it may be resumed"
     assert in_shape(answers.RunView, aged(Run.objects.get(name="second")))["waiting_for_state"] == "cancelled"
     assert nudge_forgotten() == 0, "they cannot start"
     Run.objects.filter(pk=first.pk).update(state=RunState.RUNNING)
     run_transition(first.pk, RunState.FAILED)
     states = dict(Run.objects.values_list("name", "state"))
-    assert states == {"first": "failed", "second": "failed", "third": "failed"}
+    assert states == {"first": "failed", "second": "failed", "third": "failed", "other": "queued"}
     assert Run.objects.get(name="third").error["code"] == "dependency_failed"
 
 
@@ -245,6 +257,80 @@ def test_pausing_and_resuming(project: Any, alice: Any, job: Any) -> None:
     claim(run.pk)
     assert run_pause(run=run).state == RunState.PAUSING
     assert run_resume(run=run).state == RunState.PAUSING
+
+
+def test_each_act_of_a_person_has_one_row_in_the_audit(project: Project, alice: User, job: Any) -> None:
+    draft = _create(project, alice, job(), launch=False)
+    Run.objects.filter(pk=draft.pk).update(archived_at=timezone.now())
+    for _twice in range(2):
+        assert run_launch(run=draft, user=alice).archived_at is None
+    claim(draft.pk)
+    for act in (run_pause, run_pause, run_stop, run_stop):
+        act(run=draft, user=alice)
+    Run.objects.filter(pk=draft.pk).update(state=RunState.PAUSED, attempt=3, archived_at=timezone.now())
+    draft.refresh_from_db()
+    for _twice in range(2):
+        resumed = run_resume(run=draft, user=alice)
+        assert (resumed.state, resumed.archived_at, resumed.attempts_forgiven) == (RunState.QUEUED, None, 3)
+    acts = AuditEntry.objects.order_by("id").values_list("action", "username")
+    expected = ["run_added", "run_launched", "run_paused", "run_stopped", "run_resumed"]
+    assert list(acts) == [(act, "alice") for act in expected]
+    reasons = [event.payload["reason"] for event in RunEvent.objects.filter(kind="state").order_by("seq")]
+    assert [reason["values"].get("name") for reason in reasons if reason] == [None, *["alice"] * 4]
+    _create(project, alice, job(), name="second")
+    audited = _create(project, alice, job(), name="third", launch=False)
+    run_launch(run=audited, user=alice, audited=True)
+    assert [entry.action for entry in AuditEntry.objects.order_by("id")][5:] == ["run_launched", "run_added"]
+
+
+def test_only_a_draft_is_changed(project: Project, alice: User, job: Any) -> None:
+    draft, config = _create(project, alice, job(), launch=False), job()
+    _create(project, alice, job(), name="taken", launch=False)
+    config.run.max_steps = 77
+    assert run_change(run=draft, name="better", config=config, priority=Priority.HIGH)
+    draft.refresh_from_db()
+    assert (draft.name, draft.total_steps, draft.priority) == ("better", 77, "high")
+    assert run_change(run=draft, name="better", config=config)
+    draft.refresh_from_db()
+    assert draft.priority == "high", "its class stays unless another one is given"
+    for name in ("taken", "<b>"):
+        with pytest.raises(ConfigError, match=r"^name: "):
+            run_change(run=draft, name=name, config=config)
+    assert run_launch(run=draft, user=alice).state == RunState.QUEUED
+    assert not run_change(run=draft, name="late", config=config)
+    draft.refresh_from_db()
+    assert draft.name == "better"
+
+
+@pytest.mark.parametrize(
+    ("priority", "role", "of_copy"),
+    [
+        (None, Role.EDITOR, None),
+        (Priority.NORMAL, Role.EDITOR, Priority.NORMAL),
+        (Priority.HIGH, Role.OWNER, Priority.NORMAL),
+        (Priority.LOW, Role.OWNER, Priority.NORMAL),
+    ],
+)
+def test_owners_choose_another_class(priority: Priority | None, role: Role, of_copy: Priority | None) -> None:
+    assert role_to_launch(priority) == role
+    if priority is not None:
+        run = Run(priority=priority)
+        assert class_of_copy(run, Role.OWNER) == priority
+        assert [class_of_copy(run, other) for other in (Role.EDITOR, Role.VIEWER, None)] == [of_copy] * 3
+
+
+def test_a_final_model_has_the_name_of_its_run_or_the_next_free_one(project: Project, make_run: Any) -> None:
+    elsewhere = Project.objects.create(team=project.team, name="Elsewhere", slug="elsewhere")
+    for of, name in ((project, "r"), (project, "r (2)"), (elsewhere, "r (3)"), (elsewhere, "free")):
+        RegisteredModel.objects.create(project=of, name=name, kind="hub", source="a/b")
+    for name, registered in (("r", "r (3)"), ("free", "free")):
+        run = make_run(name=name, kind="grpo", attempt=2)
+        fields = {"path": "1/model", "bytes": 1, "seq": 1, "created_at": timezone.now(), "final": True}
+        points = [Checkpoint.objects.create(project=project, run=run, attempt=n, step=3, **fields) for n in (2, 1)]
+        for _twice in range(2):
+            _model_register(run)
+        model = RegisteredModel.objects.get(checkpoint__run=run)
+        assert (model.name, model.project, model.kind, model.checkpoint) == (registered, project, "run", points[0])
 
 
 def test_a_dead_broker_keeps_the_nudge(project: Any, alice: Any, job: Any, monkeypatch: Any) -> None:

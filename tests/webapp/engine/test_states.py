@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from training.config import JobConfig
 from training.errors import ConfigError
 from webapp.engine import attempts as leases
 from webapp.engine.attempts import WORKER_CLOSING, attempt_end, worker_lost
-from webapp.engine.history import LeaseLost, run_transition
+from webapp.engine.history import LeaseLost, run_transition, seq_take
 from webapp.engine.services import run_launch, run_pause, run_resume, run_stop
 from webapp.people.teams.models import Project
 from webapp.runs.models import Attempt, Run, RunEvent
@@ -134,6 +135,23 @@ def test_only_legal_transitions_happen(make_run: Any, source: str, target: str) 
     if source in ENDED:
         named = run_transition(run.pk, RunState(target), sources=frozenset({RunState(source)}))
         assert (named is not None) == (target in LEGAL[source])
+
+
+def test_a_write_needs_the_whole_lease(queued: Any) -> None:
+    """The attempt alone, or the owner alone, is that of a worker that was replaced."""
+    run = queued()
+    lease = leases.claim(run.pk)
+    assert lease is not None
+    for stale in (replace(lease, owner="other"), replace(lease, attempt=lease.attempt + 1)):
+        assert run_transition(run.pk, RunState.RUNNING, lease=stale) is None
+        with pytest.raises(LeaseLost):
+            seq_take(run.pk, 3, lease=stale)
+        assert leases.state_of(stale) is None and not leases.beat(stale)
+    run.refresh_from_db()
+    first = seq_take(run.pk, 3, lease=lease)
+    assert first == run.seq + 1 and seq_take(run.pk, 1) == first + 3
+    assert run_transition(run.pk, RunState.RUNNING, lease=lease) is not None
+    assert leases.state_of(lease) == RunState.RUNNING and leases.beat(lease)
 
 
 def test_launch_leaves_a_running_run_alone(queued: Any) -> None:
