@@ -95,7 +95,7 @@ export class Palette {
     this.choose(Math.max(at, this.options.length ? 0 : -1));
     const problem = parts.find((part) => part.problem)?.problem;
     this.say(problem || (!waiting && parts.every((part) => part.none) ? parts[0].none : ""));
-    if (this.enter && (!waiting || !parts[0].none)) this.go();
+    if (this.enter && !parts[0].waiting && (!waiting || !parts[0].none)) this.go();
   }
 
   /** @param {number} at where the reader went */
