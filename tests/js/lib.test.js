@@ -26,15 +26,27 @@ const t = (/** @type {string} */ key, /** @type {Record<string, any>} */ values 
 test("figures say what they know and no more", () => {
   assert.equal(figure(null), "–");
   assert.equal(figure(NaN), "NaN");
-  assert.equal(figure(-Infinity), "−∞");
+  assert.deepEqual([figure(-Infinity), figure(Infinity), figure(undefined)], ["−∞", "∞", "–"]);
+  assert.deepEqual(
+    [figure(0), figure(-0.001), figure(1e-3), figure(0.0009)],
+    ["0.00", "−0.00100", "0.00100", "9.00e-4"],
+  );
+  assert.deepEqual([figure(99_999), figure(1e5), figure(1234.5)], ["99999", "1.00e5", "1235"]);
   assert.equal(figure(0.61234), "0.612");
   assert.equal(figure(-12.345), "−12.3");
   assert.equal(figure(1e-5), "1.00e-5");
   assert.equal(score(-0.001), "0.00");
   assert.equal(score(-1.239), "−1.24");
+  assert.deepEqual([score(null), score(Infinity), score(999.5), score(-1000)], ["–", "∞", "999.50", "−1000"]);
   assert.equal(percent(0.4812), "48.1%");
-  assert.equal(percent(undefined), "–");
-  assert.equal(bytes(1536), "1.5 KB");
+  assert.deepEqual([percent(undefined), percent(null), percent(NaN), percent(0)], ["–", "–", "–", "0%"]);
+  assert.deepEqual([1023, 1024, 1536, 2 ** 30, 3 * 2 ** 40].map(bytes), [
+    "1023 B",
+    "1.0 KB",
+    "1.5 KB",
+    "1.0 GB",
+    "3.0 TB",
+  ]);
 });
 
 test("durations use the two largest units", () => {
@@ -42,11 +54,24 @@ test("durations use the two largest units", () => {
   assert.equal(duration(0.0812, t), "seconds(0.081)");
   assert.equal(duration(125, t), "minutes_seconds(2,5)");
   assert.equal(duration(3700, t), "hours_minutes(1,1)");
-  assert.equal(duration(-1, t), "–");
+  for (const none of [-1, null, undefined, NaN]) assert.equal(duration(none, t), "–");
+  assert.deepEqual(
+    [duration(0, t), duration(9.94, t), duration(9.95, t)],
+    ["seconds(0)", "seconds(9.9)", "seconds(10)"],
+  );
+  assert.deepEqual([duration(59.4, t), duration(59.5, t)], ["seconds(59)", "minutes_seconds(1,0)"]);
+  assert.deepEqual([duration(599, t), duration(600, t)], ["minutes_seconds(9,59)", "minutes(10)"]);
+  assert.deepEqual([duration(3599, t), duration(3600, t)], ["minutes(59)", "hours_minutes(1,0)"]);
+  assert.deepEqual([duration(86_399, t), duration(86_400, t)], ["hours_minutes(23,59)", "days_hours(1,0)"]);
+  assert.equal(duration(180_000, t), "days_hours(2,2)");
   assert.equal(coarse(59, t), "seconds(59)");
-  assert.equal(coarse(432, t), "minutes(7)");
+  assert.deepEqual(
+    [coarse(60, t), coarse(432, t), coarse(3600, t)],
+    ["minutes(1)", "minutes(7)", "hours_minutes(1,0)"],
+  );
   assert.equal(coarse(3700, t), "hours_minutes(1,1)");
-  assert.equal(ago(10, t), "just_now()");
+  assert.deepEqual([ago(44.9, t), ago(45, t), ago(89, t)], ["just_now()", "ago(minutes(1))", "ago(minutes(1))"]);
+  assert.deepEqual([ago(3569, t), ago(3570, t), ago(3600, t)], ["ago(minutes(59))", "ago(hours_minutes(1,0))", "ago(hours_minutes(1,0))"]); // prettier-ignore
   assert.equal(ago(130, t), "ago(minutes(2))");
 });
 
@@ -57,6 +82,7 @@ test("hidden characters become marks, everything else stays as it is", () => {
     { text: "b", hidden: false },
   ]);
   assert.equal(plain("x\u200b\ufeff\u0007y\n\tz"), "x[U+200B][U+FEFF][U+0007]y\n\tz");
+  assert.deepEqual(visible("\u202e\u202e"), Array(2).fill({ text: "U+202E", hidden: true }));
   assert.equal(plain("\u{e0041}"), "[U+E0041]");
   assert.equal(plain("\ud800"), "[U+D800]");
   assert.equal(plain("<b>中文 😀</b>"), "<b>中文 😀</b>");
@@ -66,7 +92,7 @@ test("arguments are pretty when they are JSON", () => {
   assert.equal(pretty({ a: 1 }), '{\n  "a": 1\n}');
   assert.equal(pretty('{"a":1}'), '{\n  "a": 1\n}');
   assert.equal(pretty("not json"), "not json");
-  assert.equal(pretty(null), "");
+  assert.deepEqual([pretty(null), pretty(undefined)], ["", ""]);
 });
 
 test("thinning keeps spikes, gaps and both ends", () => {
@@ -84,6 +110,11 @@ test("thinning keeps spikes, gaps and both ends", () => {
     [...thin.x].sort((a, b) => a - b),
   );
   assert.equal(decimate([1, 2], [1, 2], 400).x.length, 2);
+  const five = [0, 1, 2, 3, 4];
+  assert.deepEqual(decimate(five, [3, 1, 2, 5, 4], 4), { x: [0, 1, 2, 3], y: [3, 1, 2, 5] });
+  assert.deepEqual(decimate(five, [3, 1, 2, 5, 4], 5).x, five);
+  assert.deepEqual(decimate(five, [1, 1, 1, 1, 1], 3).x, five); // too few to thin
+  assert.deepEqual(decimate(five, [1, 2, null, 2, 3], 4), { x: five, y: [1, 2, null, 2, 3] });
 });
 
 test("smoothing starts without bias and leaves gaps", () => {
@@ -92,19 +123,26 @@ test("smoothing starts without bias and leaves gaps", () => {
   assert.equal(out[2], null);
   assert.deepEqual(smooth([1, 2], 0), [1, 2]);
   assert.deepEqual(positive([0, -1, 2, null]), [null, null, 2, null]);
-  assert.equal(last([1, null]), 1);
+  assert.deepEqual(smooth([1, NaN, 3], 0.5), [1, null, 7 / 3]);
+  assert.deepEqual(smooth([0, 1], 0.5, [1, 2]), [0, 6 / 7]); // the second is the mean of two
+  assert.deepEqual([last([1, null]), last([1, NaN]), last([null])], [1, 1, null]);
   assert.equal(valueAt([1, 3], [5, 6], 3), 6);
   assert.equal(valueAt([1, 3], [5, 6], 2), undefined);
-  assert.equal(sparkLines([1, 2, null, 3, 4], 10, 10).length, 2);
+  assert.deepEqual([valueAt([1, 3], [5, 6], 2, 1), valueAt([1, 4], [5, 6], 3, 1), valueAt([1, 4], [5, 6], 6, 1)], [5, 6, undefined]); // prettier-ignore
+  assert.deepEqual([valueAt([2, 4], [5, 6], 1, 1), valueAt([2, 4], [5, 6], 1), valueAt([], [], 1, 9)], [5, undefined, undefined]); // prettier-ignore
+  assert.deepEqual(sparkLines([1, 2, null, 3, 4], 10, 10), ["0.0,8.0 2.5,6.0", "7.5,4.0 10.0,2.0"]);
+  assert.deepEqual(sparkLines([9, 1, 2, 3], 10, 10, 3), ["0.0,8.0 5.0,5.0 10.0,2.0"]); // the last three
+  assert.deepEqual(sparkLines([2, 2], 10, 10), ["0.0,8.0 10.0,8.0"]);
+  assert.deepEqual([sparkLines([1], 10, 10), sparkLines([1, null], 10, 10), sparkLines([1, Infinity], 10, 10)], [[], [], []]); // prettier-ignore
 });
 
 test("scales stay inside their steps", () => {
   assert.equal(scaleStep(-5, 0, 1), 0);
   assert.equal(scaleStep(1, 0, 1), 5);
-  assert.equal(scaleStep(1, 1, 1), 3);
-  assert.equal(advantageStep(0), 0);
-  assert.equal(advantageStep(-1.2), -2);
-  assert.equal(advantageStep(0.3), 1);
+  assert.deepEqual([0, 1, 2].map((value) => scaleStep(value, 1, 1)), [0, 3, 5]); // prettier-ignore
+  assert.deepEqual([scaleStep(0.5, 0, 1), scaleStep(0.49, 0, 1), scaleStep(0.5, 0, 1, 4)], [3, 2, 2]);
+  assert.deepEqual([0, 0.049, 0.05, 0.3, 0.75, 0.76].map(advantageStep), [0, 0, 1, 1, 1, 2]);
+  assert.deepEqual([-0.05, -1.2, null, NaN, Infinity].map(advantageStep), [-1, -2, 0, 0, 0]);
 });
 
 test("the span of rewards, and the turns of the model", () => {
@@ -114,6 +152,7 @@ test("the span of rewards, and the turns of the model", () => {
     { group: 1, status: "running", outcome: "in_flight", reward: null },
   ];
   assert.deepEqual(rewardSpan(rows), { low: 0, high: 2 });
+  assert.deepEqual(rewardSpan([{ reward: -3 }, { reward: NaN }, { reward: Infinity }, { reward: 0.5 }]), { low: -3, high: 1 }); // prettier-ignore
   const turns = [
     { messages: [{ role: "user" }] },
     { messages: [{ role: "assistant", tool_calls: [{ name: "go\u200b" }] }] },

@@ -60,6 +60,9 @@ test("places are round numbers, never closer than asked, and none of an empty ra
   assert.deepEqual(linearTicks([2, 2], 4), []);
   assert.deepEqual(logTicks([-3, 3], 4), [1e-2, 1, 100]);
   assert.deepEqual(logTicks([0.1, 0.9], 4), [2, 5]);
+  assert.deepEqual(logTicks([0, 1], 4), [1, 10]); // the edges are seen
+  assert.deepEqual(logTicks([-0.5, 0.5], 4), [0.5, 1, 2]); // of a single power its neighbours too
+  assert.deepEqual(linearTicks([0, 10], 5), [0, 2, 4, 6, 8, 10]);
 });
 
 test("texts have the same number of decimals, and shares are percent", () => {
@@ -67,10 +70,16 @@ test("texts have the same number of decimals, and shares are percent", () => {
   assert.deepEqual(valueTexts([0.25, 0.5], true), ["25%", "50%"]);
   assert.deepEqual(valueTexts([0, 1e-6]), ["0", "1.0e-6"]);
   assert.deepEqual(valueTexts([0, 200_000]), ["0", "2.0e5"]);
-  assert.deepEqual(valueTexts([]), []);
+  assert.deepEqual(
+    [valueTexts([]), valueTexts([0]), valueTexts([0.05]), valueTexts([2])],
+    [[], ["0"], ["0.05"], ["2"]],
+  );
+  assert.deepEqual(valueTexts([10, 20]), ["10", "20"]);
+  assert.deepEqual([valueTexts([0, 1e-5]), valueTexts([0, 9e4]), valueTexts([0, 1e5])], [["0.00000", "0.00001"], ["0", "90000"], ["0", "1.0e5"]]); // prettier-ignore
   assert.deepEqual(placeTexts([0, 20_000], "step"), ["0", "20,000"]);
   assert.deepEqual(placeTexts([0, 1500, 2e6], "tokens"), ["0", "1.5k", "2M"]);
-  assert.deepEqual(placeTexts([0.5], "time"), ["0.5"]);
+  assert.deepEqual(placeTexts([0.5, 2000], "time"), ["0.5", "2000"]);
+  assert.deepEqual(placeTexts([999, 1000, 1e6, 1e9], "tokens"), ["999", "1k", "1M", "1G"]);
 });
 
 test("the nearest known place is the lower of two that are equally near", () => {
