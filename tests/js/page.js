@@ -103,6 +103,9 @@ export class Element extends EventTarget {
   set value(text) {
     this.written = String(text);
   }
+  get protocol() {
+    return /^[a-z]+:/.exec(String(this.getAttribute("href")))?.[0] ?? "http:";
+  }
   get elements() {
     return { namedItem: (/** @type {string} */ name) => this.querySelector(`[name="${name}"]`) };
   }
@@ -233,6 +236,14 @@ export function parsed(html) {
   return [...root.childNodes];
 }
 
+/** The classes of elements of one tag, as scripts ask for them. */
+function kinds() {
+  const tags = { HTMLInputElement: "input", HTMLDialogElement: "dialog", HTMLAnchorElement: "a", HTMLButtonElement: "button" }; // prettier-ignore
+  const kind = (/** @type {string} */ tag) => ({ [Symbol.hasInstance]: (/** @type {any} */ node) => node?.localName === tag }); // prettier-ignore
+  const classOf = (/** @type {string} */ tag) => Object.defineProperties(class {}, Object.getOwnPropertyDescriptors(kind(tag))); // prettier-ignore
+  return Object.fromEntries(Object.entries(tags).map(([name, tag]) => [name, classOf(tag)]));
+}
+
 /**
  * Make this the page that scripts find.
  * @param {string} html what is in its body
@@ -259,8 +270,7 @@ export function page(html, texts = {}) {
     createElementNS: (/** @type {string} */ _space, /** @type {string} */ tag) => new Element(tag),
     createTextNode: (/** @type {string} */ text) => new Text(text),
   });
-  const kinds = ["HTMLElement", "HTMLInputElement", "HTMLDialogElement", "HTMLAnchorElement", "HTMLButtonElement"];
-  Object.assign(globalThis, { document, Element, Node: Element }, Object.fromEntries(kinds.map((name) => [name, Element]))); // prettier-ignore
+  Object.assign(globalThis, { document, Element, Node: Element, HTMLElement: Element, ...kinds() });
   return document;
 }
 
