@@ -20,6 +20,7 @@ from django.urls import resolve
 from django.utils import timezone
 
 from tests.security.machines import machine_in
+from tests.security.offers import offered, short
 from tests.security.routes import API, BODIES, FILES, SOCKETS, TABLE, Who, routes
 from training.config import JobConfig
 from webapp.asgi import application
@@ -397,29 +398,38 @@ def _end(objects: dict[str, Any]) -> None:
     ModelPush.objects.create(model=model, hub="hub", repository="team/small", state="failed")
 
 
-@pytest.mark.parametrize("become", [lambda objects: None, _put_to_work, _end], ids=["made", "at work", "ended"])
-@pytest.mark.parametrize("persona", ["rita", "bob"])
-def test_pages_offer_only_what_their_reader_may_do(
+BECOME: dict[str, Callable[[dict[str, Any]], None]] = {"made": lambda _: None, "at work": _put_to_work, "ended": _end}
+
+
+@pytest.mark.parametrize(
+    ("persona", "state"), [*((name, state) for name in ("rita", "bob") for state in BECOME), ("alice", "ended")]
+)
+def test_pages_offer_what_their_reader_may_do_and_no_more(
     persona: str,
-    become: Callable[[dict[str, Any]], None],
+    state: str,
     cast: dict[str | None, Client],
     objects: dict[str, Any],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """No link, form or button of a page leads where the person gets a 403, whatever state the objects are in."""
+    """No link, form or button of a page leads where the person gets a 403, whatever state the objects are in; and each
+    that changes something is on the pages that tests/security/offers.py names."""
     monkeypatch.setattr(settings, "HUB_TOKEN", "token")
-    become(objects)
-    wrong, seen = set(), set()
+    BECOME[state](objects)
+    wrong, seen, acts = set(), set(), set()
     for route in (found for found in ROUTES if not found.startswith(API)):
         response = _send(cast[persona], "GET", _address(route, objects), route)
         if response.status_code != 200 or not response["Content-Type"].startswith("text/html"):
             continue
         for method, address in Offers(response.content.decode()).found():
-            who = TABLE.get(resolve(address).route, {}).get(method)
-            seen.add((method, resolve(address).route))
+            target = resolve(address).route
+            who = TABLE.get(target, {}).get(method)
+            seen.add((method, target))
             if who is None or persona not in ALLOWED[who]:
                 wrong.add(f"{route}: {method} {address}")
+            if who in (Who.WRITE, Who.OWN) or (method == "POST" and who is Who.READ):
+                acts.add((f"{method} {short(target)}", short(route)))
     assert len(seen) > 60 and not wrong, "\n".join(sorted(wrong))
+    assert sorted(acts) == sorted(offered(persona, state))
 
 
 def test_objects_are_not_reached_through_another_project(
