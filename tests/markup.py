@@ -2,10 +2,26 @@
 
 from __future__ import annotations
 
+import html
 import re
+from types import SimpleNamespace
+from typing import Any
+
+from django.template.loader import render_to_string
 
 
 def dense(page: str) -> str:
     """The page with one space for each white space, and none next to its tags or at their ends."""
     whole = re.sub(r"\s+", " ", page)
     return re.sub(r" ?(<[^<>]*?) ?(/?>) ?", r"\1\2", whole)
+
+
+def words(page: str) -> str:
+    """What a page says: its text without tags, and one space for each white space."""
+    return re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]*>", " ", page))).strip()
+
+
+def drawn(template: str, **context: Any) -> str:
+    """A part of a page, drawn by itself with what its view would give it; it is read by a viewer of `joust`."""
+    project = SimpleNamespace(slug="joust", role=context.pop("role", "viewer"))
+    return dense(render_to_string(template, {"project": project, **context}))
