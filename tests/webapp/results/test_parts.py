@@ -1,0 +1,51 @@
+"""The card of a push to a hub, drawn by itself: what it says and offers in each state."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import UTC, datetime
+from typing import Any
+
+from tests.markup import drawn, words
+
+PK = uuid.UUID(int=1)
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def _push(state: str = "", **context: Any) -> str:
+    push = {"state": state, "get_state_display": state, "repository": "a/b", "private": False, "created_at": NOW}
+    push |= context.pop("push", {})
+    given = {"push": push if state else None, "push_on": True, "can_edit": True, "hub": "the hub", "push_form": {}}
+    return drawn("model_pages/_push.html", model={"pk": PK}, **{**given, **context})
+
+
+def test_a_push_is_offered_to_editors_while_none_is_on_its_way() -> None:
+    assert (
+        words(_push()).startswith("Push to a hub Push to the hub ") and '<details class="fold-plain" open>' in _push()
+    )
+    assert "<form" not in _push(can_edit=False) and "<form" not in _push("waiting") and "<form" not in _push("sending")
+    assert _push("done").count("<form") == 1 and '<details class="fold-plain">' in _push("done")
+    assert "<form" not in _push(push_on=False) and "The operator turns it on" in _push(push_on=False)
+    assert "The operator turns it on" not in _push()
+
+
+def test_a_push_that_failed_says_why_and_can_be_tried_again_as_it_was() -> None:
+    failure = {"title": "No room", "detail": "full", "hint": "Delete."}
+    failed = _push("failed", push_failure=failure)
+    assert "No room full Delete. Try again" in words(failed) and 'data-state="failed"' in failed
+    assert 'name="private"' not in failed and 'name="private"' in _push("failed", push={"private": True})
+    assert 'name="repository" value="a/b"' in failed
+    again = _push("failed", push_again=True)
+    assert "Try again" not in again and '<details class="fold-plain" open>' in again
+    assert "reported" not in _push("failed", push_failure={"title": "No room"})
+
+
+def test_a_push_on_its_way_has_its_progress_and_asks_again() -> None:
+    sending = _push("sending", push={"progress": {"total": 2048, "bytes": 1024}})
+    assert "hx-get" in sending and 'max="2048" value="1024"' in sending and 'data-state="running"' in sending
+    assert "hx-get" in _push("waiting") and "<progress" not in _push("waiting")
+    for state in ("", "done", "failed"):
+        assert "hx-get" not in _push(state), state
+    done = _push("done", push={"url": "/c", "commit": "abc", "private": True})
+    assert '<a href="/c"' in done and "a/b private ·" in words(done) and 'data-state="succeeded"' in done
+    assert "a/b public ·" in words(_push("done"))
