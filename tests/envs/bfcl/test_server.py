@@ -42,6 +42,9 @@ def test_refusals_and_hostile_frames_leave_the_session_alive(bfcl_server: Server
             seen = await client.step("", ("__class__", {}), ("kill", {}), ("\ud800", {"\ud800": ["\udfff"]}))
             assert seen["done"] is False
             assert (await client.reset({"id": "multi_turn_base_1"}))["observation"]["info"]["id"] == "multi_turn_base_1"
+            await client.send({"type": "reset", "data": {"task": {"id": "x"}}})
+            over = await client.send({"type": "step", "data": {}})
+            assert error_code(over) == "EXECUTION_ERROR" and "send reset first" in over["data"]["message"]
 
     run(attack())
     bfcl_server.wait_for_sessions(0, 10)
