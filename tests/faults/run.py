@@ -85,8 +85,9 @@ class Judge:
         """Run every test once without a fault; note how long it takes and which faults' places it passes."""
         for item, following in zip(session.items, [*session.items[1:], session.items[0]], strict=True):
             switch.reached, began = set(), time.monotonic()
-            if not passes(item, following):
-                raise session.Failed(f"{item.nodeid} fails without a fault")
+            if not passes(item, following):  # it reads the source, or needs what a copy lacks
+                print(json.dumps({"outcome": "left out", "test": item.nodeid}), file=self._out)
+                continue
             self._seconds[item.nodeid] = time.monotonic() - began
             for number in switch.reached:
                 self._reach.setdefault(number, []).append(item)
