@@ -67,6 +67,14 @@ def test_unsafe_categories_are_no_files(category: str) -> None:
     assert plain_name("Data", "tool", "api").is_safe
 
 
+def test_names_of_files_are_of_some_text_and_at_most_200_bytes() -> None:
+    name = plain_name("Data", "tool", "api")
+    assert name._replace(tool="t" * 196).is_safe and not name._replace(tool="t" * 197).is_safe, "after the category"
+    assert name._replace(api="a" * 200).is_safe and not name._replace(api="a" * 201).is_safe
+    assert not name._replace(api="气" * 67).is_safe, "201 bytes"
+    assert not name._replace(tool="").is_safe and not name._replace(api="").is_safe
+
+
 def test_the_function_form() -> None:
     made = function_schema(
         api(

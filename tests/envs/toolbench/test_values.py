@@ -24,6 +24,13 @@ def test_different_arguments_differ() -> None:
     assert len(texts) == 6
 
 
+def test_arguments_may_be_65536_characters_long() -> None:
+    assert len(canonical("x" * 65_534)) == 65_536
+    for wrong in ("x" * 65_535, float("nan"), {1, 2}):
+        with pytest.raises(ValueFault):
+            canonical(wrong)
+
+
 @pytest.mark.parametrize(
     "key",
     [
