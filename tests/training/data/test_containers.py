@@ -33,6 +33,32 @@ def _zip(**files: bytes) -> bytes:
     return buffer.getvalue()
 
 
+@pytest.mark.parametrize(
+    "name", ["../x.jsonl", "a/../../x.jsonl", "/x.jsonl", "a\\..\\x.jsonl", "C:\\x.jsonl", "c:/a/x.jsonl"]
+)
+def test_an_archive_with_a_path_outside_itself_is_refused(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "rows.zip"
+    path.write_bytes(_zip(**{"good.jsonl": lines({"messages": [USER]}), name: b"{}"}))
+    with pytest.raises(DataError, match="a path outside itself"), open_dataset(path):
+        pass
+    assert [each.name for each in tmp_path.iterdir()] == ["rows.zip"]
+
+
+def test_an_archive_with_a_link_or_a_password_is_refused(tmp_path: Path) -> None:
+    path, linked = tmp_path / "rows.zip", zipfile.ZipInfo("rows.jsonl")
+    linked.external_attr = 0o120777 << 16
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr(linked, "/etc/passwd")
+    with pytest.raises(DataError, match="holds a link"), open_dataset(path):
+        pass
+    data = bytearray(_zip(**{"rows.jsonl": b"{}"}))
+    for mark, place in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):  # the flags of the file, and of its entry in the list
+        data[data.index(mark) + place] |= 1
+    path.write_bytes(data)
+    with pytest.raises(DataError, match="is encrypted"), open_dataset(path):
+        pass
+
+
 def test_a_zip_archive_is_one_dataset(tmp_path: Path) -> None:
     ten, two = lines({"messages": [USER], "n": 10}), lines({"messages": [USER], "n": 2}, {"messages": 5})
     data = _zip(
