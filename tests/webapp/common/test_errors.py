@@ -48,6 +48,16 @@ def test_scripts_get_the_one_shape_and_pages_a_page(path: str, accept: str, as_j
         assert [body["code"] for body in bodies] == ["unavailable", "internal", "rate_limited"]
 
 
+def test_an_outage_is_logged_in_one_line_and_a_fault_by_who_raised_it(caplog: pytest.LogCaptureFixture) -> None:
+    request = RequestFactory().get("/p/a%0Ab/")
+    try:
+        raise OSError(errno.ENOSPC, "full")
+    except OSError:
+        assert server_error(request).status_code == 507
+    assert server_error(request).status_code == 500
+    assert caplog.messages == [r"GET /p/a\nb/ is answered with 507: OSError: [Errno 28] full"]
+
+
 def test_a_body_has_a_sentence_for_each_code() -> None:
     assert error_body(None, "forbidden") == {
         "ok": False,

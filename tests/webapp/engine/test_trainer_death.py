@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from training.sessions import folder_id
 from webapp.engine import trainer
 from webapp.engine.attempts import attempt_end, claim
-from webapp.engine.trainer import death, oom_kills
+from webapp.engine.trainer import death, kill_orphan, oom_kills, output_tail
 from webapp.runs.states import RunState
 
 
@@ -33,6 +36,39 @@ def test_a_kill_is_distinguished_from_a_crash(code: int, out_of_memory: bool | N
 def test_the_kernels_count_of_kills_is_read() -> None:
     lines = dict(line.split() for line in Path("/proc/vmstat").read_text().splitlines())
     assert oom_kills() == (int(lines["oom_kill"]) if "oom_kill" in lines else None)
+
+
+@pytest.mark.parametrize(
+    ("note", "killed"),
+    [
+        ({}, [(4321, signal.SIGKILL)]),
+        ({"started": 8.0}, []),
+        ({"started": None}, []),
+        ({"folder": "of the original"}, []),
+        ({"pid": "x"}, []),
+    ],
+)
+def test_only_the_process_that_was_noted_is_killed(
+    note: dict[str, Any], killed: list[tuple[int, int]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its number may be another program's by now, and in a copy of the folder it is the original's."""
+    found: list[tuple[int, int]] = []
+    monkeypatch.setattr(trainer, "_signal_group", lambda pid, number: found.append((pid, number)))
+    monkeypatch.setattr(trainer, "started_at", lambda pid: {4321: 7.0}.get(pid))
+    kill_orphan(tmp_path)
+    ours = {"pid": 4321, "started": 7.0, "folder": folder_id(tmp_path)}
+    (tmp_path / trainer.PROCESS_NAME).write_text(json.dumps(ours | note))
+    kill_orphan(tmp_path)
+    assert found == killed
+
+
+def test_the_last_lines_that_were_printed_are_kept(tmp_path: Path) -> None:
+    assert output_tail(tmp_path) == []
+    lines = [f"line {number}" for number in range(trainer.TAIL_LINES + 5)]
+    (tmp_path / trainer.OUTPUT_NAME).write_text("\n".join([*lines, "", "x" * (trainer.LINE_CHARS + 1)]))
+    found = output_tail(tmp_path)
+    assert found[-2:] == [lines[-1], "x" * trainer.LINE_CHARS]
+    assert found[0] == lines[-(trainer.TAIL_LINES - 2)] and len(found) == trainer.TAIL_LINES - 1, "an empty one counts"
 
 
 @pytest.mark.django_db
