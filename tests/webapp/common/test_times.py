@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 
 from webapp.common.text import duration
@@ -36,3 +38,7 @@ def test_how_long_ago_is_said_in_one_unit(seconds: float, text: str) -> None:
 )
 def test_a_duration_has_the_two_units_that_matter(seconds: float, text: str, still: str) -> None:
     assert (duration(seconds), coarse(seconds)) == (text, still)
+
+
+def test_a_time_that_is_not_known_is_a_dash() -> None:
+    assert (duration(None), duration(""), duration(timedelta(minutes=2, seconds=3))) == ("–", "–", "2 min 3 s")

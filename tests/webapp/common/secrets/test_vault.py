@@ -85,6 +85,8 @@ def test_a_row_is_read_by_its_own_owner_and_kind_only() -> None:
         secret_of(Kind.WEBHOOK, one)
     Secret.objects.filter(owner=one).update(kind=Kind.ENDPOINT_KEY)
     assert secret_of(Kind.ENDPOINT_KEY, one) == KEY
+    others = ((Kind.WEBHOOK, one), (Kind.ENDPOINT_KEY, other))
+    assert [(secret_of(*each), secret_since(*each)) for each in others] == [("", None)] * 2
 
 
 def test_the_secret_key_is_replaced_with_a_fallback(settings: Any, sealed_site: None) -> None:

@@ -67,6 +67,17 @@ def test_another_folder_is_named_and_never_adopted_by_itself(folder: Path, text:
     assert folder_problem() == ""
 
 
+def test_whether_a_living_worker_that_trains_sees_a_gpu() -> None:
+    assert beating.gpu_known() is None
+    _worker("train@old", age_s=600)
+    _worker("endpoint@a", queues=["endpoint"])
+    assert beating.gpu_known() is None
+    _worker("train@cpu", device="CPU")
+    assert beating.gpu_known() is False
+    _worker("train@gpu")
+    assert beating.gpu_known() is True
+
+
 def test_a_worker_with_another_folder_claims_nothing(folder: Path, make_run: Any, monkeypatch: Any) -> None:
     """It claimed any run, found none of its files, and failed the run for good."""
     monkeypatch.setattr("webapp.engine.history._send_message", lambda row: False)
