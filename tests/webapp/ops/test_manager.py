@@ -5,13 +5,26 @@ from __future__ import annotations
 import configparser
 import io
 import signal
+import xmlrpc.client
 from pathlib import Path
 
 import pytest
 
 from training.children import PLACES, child_env
+from webapp.common.host import Service
 from webapp.ops.console import Console, UpError, display_width, tail
-from webapp.ops.programs import Manager, Program, celery_programs, gpus, web_program
+from webapp.ops.programs import (
+    Manager,
+    Program,
+    celery_programs,
+    clock_program,
+    gpus,
+    keeper_program,
+    service_program,
+    single_programs,
+    tools_program,
+    web_program,
+)
 
 
 def written(manager: Manager) -> configparser.RawConfigParser:
@@ -34,6 +47,69 @@ def test_every_program_is_restarted_and_killed_as_a_group(tmp_path: Path) -> Non
     asking = configuration["program:worker-endpoint"]
     assert "-Q endpoint -c 2 -n endpoint@%%h" in asking["command"] and asking["stopwaitsecs"] == "330"
     assert 'CUDA_VISIBLE_DEVICES=""' in asking["environment"], "its runs have no device"
+
+
+def test_services_are_first_and_an_app_is_stopped_first(tmp_path: Path) -> None:
+    """A service runs as its own user, away from our folder, and leaves by its own orders."""
+    service = service_program(Service("postgres", ["/bin/pg"], "", tmp_path, user="pg", stop_signal=signal.SIGINT))
+    web, keeper = web_program("127.0.0.1", 1, behind_proxy=False), keeper_program(tmp_path)
+    tools = tools_program(2, tmp_path / "token")
+    configuration = written(Manager(tmp_path, tmp_path, [keeper, service, web, tools]))
+    groups = {name: configuration[f"group:{name}"] for name in ("services", "tools", "app")}
+    assert [(group["programs"], group["priority"]) for group in groups.values()] == [
+        ("postgres", "10"), ("tools", "20"), ("keeper,web", "30"),
+    ]  # fmt: skip
+    section = configuration["program:postgres"]
+    assert (section["user"], section["directory"], section["stopsignal"]) == ("pg", "/", "INT")
+    assert (section["stopasgroup"], section["stopwaitsecs"]) == ("false", "30")
+    assert "user" not in configuration["program:web"] and configuration["program:web"]["directory"] == str(tmp_path)
+    assert "group:services" not in written(Manager(tmp_path, tmp_path, [web]))
+
+
+def test_a_program_gets_its_own_variables_and_no_others() -> None:
+    program = Program("x", "app", ["/bin/x"], names=("MINE",), env={"SET": "1"})
+    kept = [*PLACES[:1], "MINE", "SET"]
+    assert program.command(kept) == ["/bin/x"]
+    assert program.command(["Z", *kept, "A", "A"])[1:] == ["-u", "A", "-u", "Z", "/bin/x"]
+
+
+def test_who_may_reach_the_hub_and_who_may_start_containers(tmp_path: Path) -> None:
+    programs = [web_program("127.0.0.1", 1, behind_proxy=False), keeper_program(tmp_path), clock_program(tmp_path)]
+    programs += celery_programs(tmp_path, [])
+    with_token = [program.name for program in programs if "HF_TOKEN" in program.names]
+    with_docker = [program.name for program in programs if "DOCKER_HOST" in program.names]
+    assert (with_token, with_docker) == (["worker-train", "worker-endpoint"], ["keeper"])
+    assert not tools_program(1, tmp_path).names
+
+
+def test_one_program_of_a_container_lives_with_its_own_device() -> None:
+    one, named = single_programs(), single_programs(device="3")
+    assert set(one) == set(named) == {
+        "web", "keeper", "clock", "worker-train", "worker-endpoint", "worker-short", "worker-long",
+    }  # fmt: skip
+    assert "train@%h" in one["worker-train"].argv and "CUDA_VISIBLE_DEVICES" not in one["worker-train"].env
+    assert "train-3@%h" in named["worker-train"].argv and named["worker-train"].env["CUDA_VISIBLE_DEVICES"] == "3"
+    assert one["worker-short"] == named["worker-short"]
+
+
+def test_what_the_process_manager_refuses_is_an_error_unless_it_runs_already(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = Program("x", "app", ["/bin/x"])
+    manager = Manager(tmp_path, tmp_path, [program])
+    assert manager.states() == {} and manager.pid_of(program) == 0 and not manager.alive, "it was not started"
+    answers = iter([xmlrpc.client.Fault(60, "ALREADY_STARTED: app:x"), xmlrpc.client.Fault(50, "SPAWN_ERROR: app:x")])
+
+    def call(method: str, *_arguments: object) -> object:
+        if method == "startProcess":
+            raise next(answers)
+        return [{"group": "app", "name": "x", "pid": 7}, {"group": "app", "name": "y", "pid": 8}]
+
+    monkeypatch.setattr(manager, "_call", call)
+    manager.run(program)
+    with pytest.raises(UpError, match="x: SPAWN_ERROR") as refused:
+        manager.run(program)
+    assert refused.value.log == tmp_path / "logs" / "x.log" and manager.pid_of(program) == 7
 
 
 def test_odd_paths_and_signals_survive(tmp_path: Path) -> None:
@@ -61,9 +137,14 @@ def test_the_web_server_has_the_limits_of_the_settings_sheet() -> None:
         "--no-access-log",
         "--ws-per-message-deflate false",
         "--no-proxy-headers",
+        "--limit-concurrency 1000",
+        "--timeout-graceful-shutdown 3",
+        "--no-server-header",
     ):
         assert option in argv
-    assert "--proxy-headers" in web_program("127.0.0.1", 8000, behind_proxy=True).argv
+    assert "--forwarded-allow-ips" not in argv
+    behind = " ".join(web_program("127.0.0.1", 8000, behind_proxy=True).argv)
+    assert "--proxy-headers --forwarded-allow-ips 127.0.0.1,::1" in behind
 
 
 def test_the_web_server_shares_memory_between_its_threads(monkeypatch: pytest.MonkeyPatch) -> None:
