@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import json
 import os
 import subprocess
 import sys
@@ -10,6 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from webapp.ops.database import database as database_of
+from webapp.ops.database import postgres_env
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -43,3 +48,39 @@ def test_a_backup_is_restored_into_an_empty_folder(folders: tuple[Path, Path]) -
 def test_the_exit_code_is_the_commands_and_no_command_is_a_sentence(folders: tuple[Path, Path]) -> None:
     assert "Name a command" in database(folders[0], fails=True)
     assert "does not exist" in database(folders[0], "psql", "--command", "SELECT 1 FROM nothing", fails=True)
+
+
+@pytest.mark.parametrize(
+    ("url", "found"),
+    [
+        (
+            "postgresql://u%40x:p%2Fw@db.internal:6543/site?sslmode=verify-full",
+            {"HOST": "db.internal", "PORT": "6543", "USER": "u@x", "PASSWORD": "p/w", "DATABASE": "site"},
+        ),
+        (
+            "postgresql://postgres:p@/tiltyard?host=/data/postgres",
+            {"HOST": "/data/postgres", "PORT": "5432", "USER": "postgres", "PASSWORD": "p", "DATABASE": "tiltyard"},
+        ),
+    ],
+)
+def test_a_program_of_postgresql_finds_the_database(
+    url: str, found: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "/usual")
+    env = postgres_env(url)
+    assert {name: env[f"PG{name}"] for name in found} == found and env["DATABASE_URL"] == url
+    assert env.get("PGSSLMODE") == ("verify-full" if "sslmode" in url else None)
+    assert env["PATH"].endswith(f"bin{os.pathsep}/usual")
+
+
+def test_the_server_that_runs_is_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """That of the address, else that of a folder on which `up` is at work."""
+    monkeypatch.setenv("DATABASE_URL", "postgresql://elsewhere/site")
+    with database_of(tmp_path) as url:
+        assert url == "postgresql://elsewhere/site" and list(tmp_path.iterdir()) == []
+    monkeypatch.delenv("DATABASE_URL")
+    (tmp_path / "services.json").write_text(json.dumps({"database_url": "postgresql://of-up"}))
+    with open(tmp_path / "up.lock", "w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with database_of(tmp_path) as url:
+            assert url == "postgresql://of-up"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -95,6 +96,26 @@ async def test_the_newest_branches_are_kept(played: Make, bob: Any, sit: Make, m
         await tab.frame()
     kept = await in_db(lambda: [item.messages[-1]["content"] for item in Branch.objects.all()])()
     assert kept == ["three", "two"]
+
+
+def test_branches_are_those_of_one_rollout(
+    trained: Make, play: Make, bob: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A limit for one rollout deletes none of another's."""
+    monkeypatch.setattr(services, "MAX_BRANCHES", 2)
+    run = trained()
+    one, two = play(run, index=0), play(run, index=1)
+    episode: Any = SimpleNamespace(parts={}, messages=[], prompt_length=0, tools=None, done=True, reward=None)
+    score: Any = SimpleNamespace(parts={}, missing={}, reward=0.5)
+
+    def keep(rollout: Rollout) -> Branch:
+        took = services.Took(1, 0, True)
+        return services.branch_keep(rollout=rollout, user=bob, episode=episode, took=took, score=score)
+
+    theirs, _oldest, older, newest = keep(two), keep(one), keep(one), keep(one)
+    assert (services.branches_of(one), services.branches_of(two)) == ([newest, older], [theirs])
+    assert (services.branch_count(one), services.branch_count(two)) == (2, 1)
+    assert (services.branch_of(one, older.pk), services.branch_of(one, theirs.pk)) == (older, None)
 
 
 def test_it_is_shown_next_to_the_recorded_rollout(branch: Branch) -> None:
