@@ -14,7 +14,7 @@ from webapp.common.answers import in_shape
 from webapp.common.storage import run_dir
 from webapp.datasets.models import DatasetState
 from webapp.engine import history
-from webapp.engine.attempts import _model_register, attempt_end, claim
+from webapp.engine.attempts import _model_register, attempt_end, beat, claim, worker_lost
 from webapp.engine.history import run_transition
 from webapp.engine.models import Outbox
 from webapp.engine.recovery import nudge_forgotten
@@ -238,6 +238,17 @@ def test_the_stop_of_a_run_at_work_fails_none_that_waits_for_it(project: Any, al
     again = read_queue().queued(second.pk)
     assert again is not None and again.why == "after"
     assert run_stop(run=second, user=alice).state == RunState.CANCELLED
+
+
+def test_the_end_of_an_attempt_is_that_of_one_run(project: Project, alice: User, job: Any) -> None:
+    runs = [_create(project, alice, job(), name=name) for name in ("one", "other")]
+    lease, other = (claim(run.pk) for run in runs)
+    assert lease is not None and other is not None and beat(lease)
+    Attempt.objects.create(run=runs[1], number=9, owner="w", started_at=timezone.now())
+    assert attempt_end(lease, worker_lost("w")).state == RunState.QUEUED
+    ended = Attempt.objects.exclude(ended_at=None)
+    assert [(attempt.run, (attempt.error or {}).get("code")) for attempt in ended] == [(runs[0], "worker_lost")]
+    assert not Attempt.objects.filter(run=runs[1]).exclude(error=None).exists() and beat(other)
 
 
 def test_stopping_is_idempotent(project: Any, alice: Any, job: Any) -> None:

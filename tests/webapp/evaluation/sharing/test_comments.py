@@ -73,7 +73,7 @@ def test_without_scripts_a_refused_text_comes_back(
 def test_only_its_author_changes_a_comment(
     client_for: Callable[..., Client], alice: User, bob: User, project: Project, saved: SavedComparison
 ) -> None:
-    comment = comment_add(saved=saved, user=bob, text="yes")
+    comment, other = (comment_add(saved=saved, user=bob, text=text) for text in ("yes", "another"))
     address = _to("compare-comment-edit", project, comment)
     assert client_for(alice).post(address, {"text": "no"}).status_code == 403, "an owner put words into bob's mouth"
     assert client_for(bob).post(address, {"text": ""}).status_code == 422
@@ -83,6 +83,8 @@ def test_only_its_author_changes_a_comment(
     assert client_for(bob).post(address, {"text": "perhaps"}).status_code == 302
     comment.refresh_from_db()
     assert comment.text == "perhaps" and comment.edited_at is not None
+    other.refresh_from_db()
+    assert (other.text, other.edited_at) == ("another", None)
     assert "edited" in client_for(alice).get(_to("compare-saved", project, saved)).content.decode()
     refused = client_for(bob).post(address, {"text": "x" * 4001}, headers=HTMX).content.decode()
     assert "these are 4001." in refused and '<details class="fold fold-plain" open>' in refused

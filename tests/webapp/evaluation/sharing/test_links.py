@@ -104,12 +104,15 @@ def test_openings_are_counted(
     client_for: Callable[..., Client], bob: User, project: Project, saved: SavedComparison
 ) -> None:
     link, secret = link_create(saved=saved, user=bob, days=7)
+    other, _secret = link_create(saved=saved, user=bob, days=7)
     for _n in range(2):
         Client().get(f"/s/{secret}/")
     Client().head(f"/s/{secret}/")
     Client().get(f"/s/{secret}/report.html")
     link.refresh_from_db()
     assert link.opened == 3 and link.opened_at is not None, "a HEAD is a preview, the rest was read"
+    other.refresh_from_db()
+    assert (other.opened, other.opened_at) == (0, None)
     assert "3 times" in client_for(bob).get(_links(project, saved)).content.decode()
 
 

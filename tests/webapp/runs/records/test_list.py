@@ -210,6 +210,22 @@ def test_several_runs_are_tagged_all_or_none(client_for: Any, project: Any, bob:
     assert AuditEntry.objects.count() == 1
 
 
+def test_marks_are_of_one_run_and_one_person(project: Any, bob: Any, rita: Any, make_run: Any) -> None:
+    one, other = make_run(tags=["a"], state="failed"), make_run(tags=["a"], state="failed")
+    run_label(run=one, user=bob, tags="b", notes="mine")
+    other.refresh_from_db()
+    assert (other.tags, other.notes) == (["a"], "")
+    runs_archive(runs=[one], user=bob)
+    assert list(Run.objects.exclude(archived_at=None)) == [one]
+    runs_archive(runs=[other], user=bob)
+    runs_archive(runs=[one], user=bob, on=False)
+    assert list(Run.objects.exclude(archived_at=None)) == [other]
+    for run, user in ((one, bob), (one, rita), (other, rita)):
+        run_star(run=run, user=user, on=True)
+    run_star(run=one, user=rita, on=False)
+    assert set(RunStar.objects.values_list("run", "user")) == {(one.pk, bob.pk), (other.pk, rita.pk)}
+
+
 # --- The archive ----------------------------------------------------------------------------------------------------
 def test_archived_runs_are_hidden_counted_and_taken_back(
     client_for: Any, project: Any, bob: Any, rita: Any, make_run: Any

@@ -142,10 +142,14 @@ def test_a_checkpoint_goes_and_the_others_stay(run: Run, alice: User, client_for
 
 
 def test_a_project_goes_with_all_that_is_in_it(
-    run: Run, make_dataset: Any, make_environment: Any, make_reward_spec: Any, alice: User, charlie: User,
-    client_for: Callable[..., Client], sent: list[str],
+    run: Run, make_run: Any, make_dataset: Any, make_environment: Any, make_reward_spec: Any, alice: User,
+    charlie: User, client_for: Callable[..., Client], sent: list[str],
 ) -> None:  # fmt: skip
     project, folder = run.project, make_dataset().rows_path.parent
+    theirs = Project.objects.get(slug="elsewhere")
+    kept, data = make_run(project=theirs, state="failed"), make_dataset(project=theirs)
+    place = make_environment(project=theirs)
+    token_write(place.pk, "theirs")
     make_environment()
     make_reward_spec()
     hub_token_set(project=project, token="hf_goes-with-it")
@@ -164,9 +168,11 @@ def test_a_project_goes_with_all_that_is_in_it(
     made = Project.objects.create(team=project.team, name="Joust", slug="joust")
     assert _worker().state == "done" and not folder.exists() and not run_dir(run.pk).exists()
     assert not project_dir(project.pk).exists()
-    assert not Secret.objects.exclude(kind="site").exists()
+    assert set(Secret.objects.exclude(kind="site").values_list("owner", flat=True)) == {place.pk}
     assert set(Project.all_objects.values_list("slug", flat=True)) == {"elsewhere", "joust"}
-    assert list(project.team.projects.all()) == [made] and not Dataset.objects.exists()
+    assert list(project.team.projects.all()) == [made] and list(Dataset.objects.all()) == [data]
+    assert (list(Run.objects.all()), list(theirs.environments.all())) == ([kept], [place])
+    assert data.rows_path.is_file()
 
 
 def test_what_was_published_goes_too(run: Run, settings: Any, tmp_path: Path) -> None:
@@ -341,9 +347,18 @@ def test_the_files_of_a_project_are_weighed_after_its_page_is_there(
 
 # --- Teams ------------------------------------------------------------------------------------------------------------
 def test_a_team_goes_with_all_its_projects_and_its_people_stay(
-    run: Run, make_run: Any, alice: User, bob: User, client_for: Callable[..., Client], sent: list[str]
+    run: Run,
+    make_run: Any,
+    alice: User,
+    bob: User,
+    charlie: User,
+    client_for: Callable[..., Client],
+    sent: list[str],
 ) -> None:
     team, project = run.project.team, run.project
+    theirs = Project.objects.get(slug="elsewhere")
+    kept = make_run(project=theirs, state="failed")
+    theirs_machine = machine_create(project=theirs, by=charlie, name="bot", may="editor", everywhere=True, days=1)[0]
     second = Project.objects.create(team=team, name="Second", slug="second")
     make_run(name="there", project=second, state="failed")
     machine = machine_create(project=project, by=alice, name="ci", may="editor", everywhere=True, days=1)[0]
@@ -354,7 +369,7 @@ def test_a_team_goes_with_all_its_projects_and_its_people_stay(
     assert "1 machine account with its tokens" in page
     assert client.post(address, {"name": "Joust"}).status_code == 422
     assert client.post(address, {"name": team.name})["Location"] == "/?all=1"
-    assert list(Project.objects.all()) == [] and client.get(address).status_code == 404
+    assert list(Project.objects.all()) == [theirs] and client.get(address).status_code == 404
     assert client.get("/projects/new/").status_code == 403  # she owns no other team
     home = client.get("/?all=1").content.decode()
     assert f"The team {team.name} is being deleted: 2 projects are left." in dense(home)
@@ -362,8 +377,10 @@ def test_a_team_goes_with_all_its_projects_and_its_people_stay(
     assert machine.ended_at is not None and not machine.user.is_active
     removal = _worker()
     assert (removal.state, removal.team) == ("done", None)
-    assert not Team.all_objects.filter(pk=team.pk).exists() and not Run.all_objects.exists()
-    assert not Membership.objects.exists() and not run_dir(run.pk).exists()
+    assert list(Team.all_objects.all()) == [theirs.team] and list(Run.objects.all()) == [kept]
+    assert [member.user for member in Membership.objects.filter(user__machine=None)] == [charlie]
+    theirs_machine.refresh_from_db()
+    assert theirs_machine.ended_at is None and not run_dir(run.pk).exists()
     assert User.objects.filter(username__in=["alice", "bob"], is_active=True).count() == 2
     assert "being deleted" not in client.get("/?all=1").content.decode()
     rows = AuditEntry.objects.filter(action="team_deleted").values_list("username", "subject", "object_id")
