@@ -185,8 +185,10 @@ def test_failures_are_tried_again_and_values_stay(two: list[Run], spec: Maker, r
 
 # --- The work itself --------------------------------------------------------------------------------------------------
 def test_the_same_is_asked_for_once_and_few_at_a_time(
-    two: list[Run], spec: Maker, begun: Maker, make_reward_spec: Any
+    two: list[Run], spec: Maker, begun: Maker, make_reward_spec: Any, project: Project, bob: User
 ) -> None:
+    elsewhere = Project.objects.create(team=project.team, name="Elsewhere", slug="elsewhere")
+    theirs = [Rescoring(project=elsewhere, name="x", components=[], runs=[], digest=str(n)) for n in range(3)]
     reference = spec(OWN, SOLVED)
     first = begun(two, reference)
     assert begun(list(reversed(two)), reference) == first and Rescoring.objects.count() == 1
@@ -195,6 +197,18 @@ def test_the_same_is_asked_for_once_and_few_at_a_time(
     with pytest.raises(ValidationError, match="being scored already"):
         begun(two, spec({**SOLVED, "params": {"pattern": "z"}}))
     assert [row.subject for row in AuditEntry.objects.filter(action=AuditAction.RESCORING_BEGUN)].count("spec-1@1") == 1
+    Rescoring.objects.bulk_create(theirs)
+    assert rescoring_cancel(rescoring=first, user=bob)
+    assert set(Rescoring.objects.exclude(state="waiting")) == {first}
+    begun(two, spec({**SOLVED, "params": {"pattern": "z"}}))  # those of another project and ended ones do not count
+
+
+@pytest.mark.parametrize(
+    ("progress", "percent"),
+    [({}, 0), ({"done": 1}, 0), ({"done": 1, "total": 3}, 33), ({"total": 3}, 0), ({"done": 5, "total": 4}, 100)],
+)
+def test_progress_is_a_percentage(progress: dict[str, int], percent: int) -> None:
+    assert services.percent_of(Rescoring(progress=progress)) == percent
 
 
 def test_a_worker_whose_work_was_cancelled_writes_nothing(
