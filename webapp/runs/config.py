@@ -119,10 +119,11 @@ class Changed(NamedTuple):
 
 
 def differences(before: dict[str, Any], after: dict[str, Any]) -> list[Changed]:
-    """The options that differ, as the two were written: references, not their targets."""
+    """The options that differ, as the two were written: references, not their targets. One that is empty, and that a
+    version before did not have, differs in nothing."""
     old, new = flat(before), flat(after)
-    paths = [path for path in new if old.get(path) != new[path]]
-    return [Changed(path, plain(old.get(path)), plain(new[path])) for path in paths]
+    shown = [Changed(path, plain(old.get(path)), plain(new[path])) for path in new if old.get(path) != new[path]]
+    return [each for each in shown if (each.before, each.after) != (NOTHING, NOTHING)]
 
 
 def flat(config: dict[str, Any]) -> dict[str, Any]:

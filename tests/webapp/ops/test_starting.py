@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,8 +17,16 @@ from typing import Any
 import pytest
 
 from webapp.ops import up
-from webapp.ops.console import Console, UpError, tail
-from webapp.ops.up import Progress, processor_seconds
+from webapp.ops.console import Console, UpError, UpOptions, tail
+from webapp.ops.up import (
+    Progress,
+    check_port,
+    disk_error,
+    old_redis,
+    processor_seconds,
+    tools_port_of,
+    tools_token_file,
+)
 
 
 @pytest.fixture
@@ -131,3 +141,46 @@ def test_so_it_is_while_programs_start(running: Any, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(up, "processor_seconds", lambda pid: 0.0)
     with pytest.raises(up.Stopped):
         running._wait_for("Web", SimpleNamespace(full_name="web", name="web"), lambda: not Freed())
+
+
+def test_a_port_that_is_taken_is_named_with_one_that_is_free(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(UpError, match=f"Port {port} is in use by another program") as refused:
+            check_port(UpOptions(tmp_path, tmp_path, port=port))
+    assert f"--port {port}" not in refused.value.advice and "manage.py up --port " in refused.value.advice
+    check_port(UpOptions(tmp_path, tmp_path, port=port))
+    with pytest.raises(UpError, match=r"Cannot listen on 192\.0\.2\.1, port"):
+        check_port(UpOptions(tmp_path, tmp_path, host="192.0.2.1", port=port))
+
+
+def test_the_tools_server_keeps_its_port_and_its_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = iter([8101, 8101, 9000, 9000])
+    asked: list[int] = []
+    monkeypatch.setattr(up.host, "free_port", lambda wanted: asked.append(wanted) or next(found))
+    ports = [tools_port_of(tmp_path) for _start in range(4)]
+    assert ports == [(8101, 8101), (8101, 8101), (9000, 8101), (9000, 9000)], "the new one, and the one before"
+    assert asked == [8101, 8101, 8101, 9000]
+    token = tools_token_file(tmp_path).read_text()
+    assert len(token) >= 32 and tools_token_file(tmp_path).read_text() == token
+    assert tools_token_file(tmp_path).stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize(
+    ("version", "shown"), [((7, 0), None), ((7, 2, 1), None), ((6, 9, 9), "Redis 6.9.9 gets"), ((), "Redis ? gets")]
+)
+def test_an_old_redis_is_a_warning(
+    version: tuple[int, ...], shown: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(up.host, "redis_version", lambda _binary: version)
+    found = old_redis("redis-server")
+    assert len(found) == (0 if shown is None else 2) and (shown is None or found[0].startswith(shown))
+
+
+def test_a_disk_that_cannot_be_used_is_named(tmp_path: Path) -> None:
+    full = disk_error(OSError(errno.ENOSPC, "No space left", "/data/x"), tmp_path)
+    assert str(full) == "The disk that holds /data/x is full." and full.advice.startswith("Free some space")
+    other = disk_error(OSError(errno.EROFS, "Read-only file system"), tmp_path)
+    assert (str(other), other.advice) == (f"{tmp_path} cannot be used: Read-only file system.", "")

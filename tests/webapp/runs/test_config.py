@@ -57,5 +57,8 @@ def test_one_factor_of_each_component_or_none_at_all(
 def test_options_differ_by_their_written_values() -> None:
     old = {"kind": "sft", "train": {"steps": 5, "seed": 1}}
     assert flat(old) == {"kind": "sft", "train.steps": 5, "train.seed": 1}
-    new = {"kind": "grpo", "train": {"steps": 6, "seed": 1}}
+    new = {"kind": "grpo", "train": {"steps": 6, "seed": 1, "note": ""}, "tags": []}
     assert differences(old, new) == [Changed("kind", "sft", "grpo"), Changed("train.steps", "5", "6")]
+    parts = [{"rewards": {"components": [SUCCESS | {"params": {"n": n}}]}} for n in (1, 2)]
+    same = Changed("rewards.components", "task_success × 1", "task_success × 1")
+    assert differences(*parts) == [same], "though a page shows no parameters"
