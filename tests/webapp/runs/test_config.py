@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from training.config import JobConfig
-from webapp.runs.config import Changed, common_components, differences, flat, stack_weights, stage_at
+from webapp.runs.config import Changed, common_components, differences, flat, plain, stack_weights, stage_at
 from webapp.runs.models import Run
 
 SUCCESS, FORMAT = {"name": "task_success", "weight": 1.0}, {"name": "format", "weight": 0.5}
@@ -62,3 +62,20 @@ def test_options_differ_by_their_written_values() -> None:
     parts = [{"rewards": {"components": [SUCCESS | {"params": {"n": n}}]}} for n in (1, 2)]
     same = Changed("rewards.components", "task_success × 1", "task_success × 1")
     assert differences(*parts) == [same], "though a page shows no parameters"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        *((None, "–"), ("", "–"), ([], "–"), (0, "0"), (False, "false"), ("a b", "a b"), (0.5, "0.5")),
+        ([{"name": "a", "weight": 1.0}, {"name": "b", "weight": 0.5, "params": {}}], "a × 1, b × 0.5"),
+        ([{"name": "a"}], '[{"name": "a"}]'),
+        (["é", 1], '["é", 1]'),
+        (
+            [{"name": "a", "weight": 1.0, "environment": {}}],
+            '[{"name": "a", "weight": 1.0, "environment": {}}]',
+        ),
+    ],
+)
+def test_a_value_is_shown_as_it_was_written(value: Any, text: str) -> None:
+    assert plain(value) == text

@@ -309,6 +309,10 @@ def test_the_cells_say_and_escape_what_they_hold(project: Any, make_run: Any, al
     error = {"code": "odd", "message": 'It <b>died</b>. "Q"', "hint": "Look."}
     make_run(name="bad", state="failed", error=error, last_reward=0.5, success=0.25)
     make_run(name="silent", state="running", attempt=1, total_steps=0, last_event_at=now - timedelta(hours=2))
+    _config(make_run, "reward:tool@2", name="named", last_reward=0.5)
+    own = make_run(name="own", last_reward=0.5)
+    own.config["rewards"] = {"components": [{"name": "format", "weight": 1.0}]}
+    own.save(update_fields=["config"])
     rows = {row.run.name: row for row in run_list(project).rows}
     found = {name: {key: draw(row) for key, draw in DRAWN.items()} for name, row in rows.items()}
     state = {name: str(row["state"]) for name, row in found.items()}
@@ -317,6 +321,7 @@ def test_the_cells_say_and_escape_what_they_hold(project: Any, make_run: Any, al
     assert 'data-state="stale">No progress for 2 h 0 min' in state["silent"]
     assert "It &lt;b&gt;died&lt;/b&gt;. &quot;Q&quot;" in state["bad"] and "<b>" not in state["bad"]
     assert found["bad"]["success"] == "25%" and "default components" in str(found["bad"]["reward"])
+    assert "tool@2" in str(found["named"]["reward"]) and "own components" in str(found["own"]["reward"])
     assert str(found["first"]["step"]) == (
         '<span>3<span class="muted"> / 8</span><progress class="progress progress-cell" max="8" value="3"'
         ' aria-hidden="true"></progress></span>'

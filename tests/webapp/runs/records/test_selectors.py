@@ -76,6 +76,33 @@ def test_a_waiting_run_says_for_what(queued: Any) -> None:
     assert seen["waiting_for"] == first.name and before["waiting_for"] is None
 
 
+@pytest.mark.parametrize(
+    ("state", "before", "waits"),
+    [
+        ("queued", "running", True),
+        ("queued", "cancelled", True),
+        ("queued", "succeeded", False),
+        ("running", "running", False),
+        ("queued", None, False),
+    ],
+)
+def test_only_a_queued_run_waits_for_one_that_has_not_succeeded(state: str, before: str | None, waits: bool) -> None:
+    after = Run(name="first", state=before) if before else None
+    run = Run(state=state, after=after)
+    assert (run.waiting_for, run.waiting_for_state) == (("first", before) if waits else (None, None))
+
+
+@pytest.mark.parametrize(
+    ("state", "pace", "step", "left"),
+    [
+        *(("running", 2.0, 7, 6.0), ("running", 2.0, 10, 0.0), ("running", 2.0, 12, 0.0)),
+        *(("paused", 2.0, 7, None), ("running", None, 7, None)),
+    ],
+)
+def test_only_a_run_at_work_has_time_left(state: str, pace: float | None, step: int, left: float | None) -> None:
+    assert Run(state=state, step_seconds=pace, step=step, total_steps=10).eta_seconds == left
+
+
 def test_the_time_left_follows_the_pace(written: Any) -> None:
     w = written()
     line = '{"type":"metrics","step":%d,"t":%d,"values":{"reward":1}}\n'

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import struct
+import uuid
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -21,7 +22,7 @@ from webapp.launch.forms import RunForm
 from webapp.people.teams.models import AuditEntry, Project, User
 from webapp.runs.advisories.models import Advisory
 from webapp.runs.registry.models import Checkpoint, RegisteredModel
-from webapp.runs.registry.selectors import model_folders
+from webapp.runs.registry.selectors import model_folders, registered_as, weights_of_model
 from webapp.runs.registry.services import model_delete, model_register
 from webapp.runs.registry.views import ModelForm
 
@@ -182,6 +183,29 @@ def test_no_model_is_twice_in_the_list_of_a_launch(project: Project, bob: User, 
     assert _sources(project, "Qwen/Qwen3-0.6B") == ["starter", "Qwen/Qwen3-0.6B", "model:warm", "run:nameless"]
     assert _sources(project, "Qwen/Qwen3-4B") == [*listed, "Qwen/Qwen3-4B"]
     assert [item.run.name for item in ModelForm(project=project).fields["checkpoint"].queryset] == ["nameless"]
+    early = Checkpoint.objects.create(
+        project=project, run=finals["nameless"].run, **fields | {"step": 4, "path": "1/c"}
+    )
+    RegisteredModel.objects.create(project=project, name="early", kind="run", checkpoint=early)
+    asked = ["run:warm-up", "run:nameless", "Qwen/Qwen3-0.6B", "starter"]
+    assert [registered_as(project, source) for source in asked] == ["model:warm", "", "model:small", ""]
+    assert {registered_as(elsewhere, source) for source in asked} == {""}
+
+
+def test_the_weights_of_a_model() -> None:
+    """None where its checkpoint is gone."""
+    point = Checkpoint(run_id=uuid.UUID(int=7), path="1/model")
+    found = [
+        RegisteredModel(kind="run", checkpoint=point),
+        RegisteredModel(kind="run"),
+        RegisteredModel(kind="hub", source="a/b", revision="c"),
+        RegisteredModel(kind="folder", source="small"),
+        RegisteredModel(kind="starter", source="x"),
+    ]
+    assert [weights_of_model(model) for model in found] == [
+        ("run", str(uuid.UUID(int=7)), "1/model"), None, ("hub", "a/b", "c"), ("folder", "small", ""),
+        ("starter", "", ""),
+    ]  # fmt: skip
 
 
 def _sources(project: Project, source: str) -> list[str]:
