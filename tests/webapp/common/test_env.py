@@ -105,10 +105,11 @@ def test_single_sign_on_is_asked_over_https(monkeypatch: pytest.MonkeyPatch, iss
     monkeypatch.setenv("TILTYARD_OIDC_CLIENT_SECRET", "b")
     if taken:
         assert sign_on_issuer() == issuer
-        monkeypatch.delenv("TILTYARD_OIDC_CLIENT_SECRET")
-        if issuer:
-            with pytest.raises(ImproperlyConfigured, match="needs TILTYARD_OIDC_CLIENT_ID and"):
-                sign_on_issuer()
+        for name in ("TILTYARD_OIDC_CLIENT_SECRET", "TILTYARD_OIDC_CLIENT_ID") if issuer else ():
+            with monkeypatch.context() as without:
+                without.delenv(name)
+                with pytest.raises(ImproperlyConfigured, match="needs TILTYARD_OIDC_CLIENT_ID and"):
+                    sign_on_issuer()
     else:
         with pytest.raises(ImproperlyConfigured, match="must be an https address without a query"):
             sign_on_issuer()

@@ -22,6 +22,7 @@ def test_a_line_is_as_high_as_its_values_and_has_gaps() -> None:
     assert 'aria-label="Reward: 0.00 → 5.00"' in drawn
     assert '<polyline points="0.0,20.0 32.0,2.0"></polyline><polyline points="96.0,11.0"></polyline>' in drawn
     assert '<polyline points="0.0,20.0 96.0,20.0"></polyline>' in sparkline([3.0, 3.0])
+    assert sparkline([0.0, math.nan, 10.0]).count("<polyline") == 2 and "nan" not in sparkline([0.0, math.nan, 1.0])
 
 
 def test_hidden_characters_are_shown_and_markup_is_text() -> None:
