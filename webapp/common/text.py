@@ -56,7 +56,7 @@ def first_names(names: Sequence[str], most: int) -> str:
 
 
 def unstorable(value: Any) -> str | None:
-    """The place in a JSON value of the first text or key that PostgreSQL refuses, as ``a.b.0``; ``None``: nowhere."""
+    """The place in a JSON value of a text or key that PostgreSQL refuses, as ``a.b.0``; ``None``: there is none."""
     left = [("", value)]
     while left:  # no recursion: the sender of a value chooses how deep it is
         place, item = left.pop()
