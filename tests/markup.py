@@ -22,6 +22,8 @@ def words(page: str) -> str:
 
 
 def drawn(template: str, **context: Any) -> str:
-    """A part of a page, drawn by itself with what its view would give it; it is read by a viewer of `joust`."""
-    project = SimpleNamespace(slug="joust", role=context.pop("role", "viewer"))
-    return dense(render_to_string(template, {"project": project, **context}))
+    """A part of a page, drawn by itself with what its view would give it; it is read by a viewer of `joust`. Of a whole
+    page its main part."""
+    project = SimpleNamespace(slug="joust", name="Joust", role=context.pop("role", "viewer"))
+    page = dense(render_to_string(template, {"project": project, **context}))
+    return page.partition('id="main" tabindex="-1">')[2].partition("</main>")[0] or page
