@@ -7,7 +7,9 @@ import re
 from types import SimpleNamespace
 from typing import Any
 
-from django.template.loader import render_to_string
+from django.template import Context
+from django.template.loader import get_template
+from django.test import RequestFactory
 
 
 def dense(page: str) -> str:
@@ -25,5 +27,7 @@ def drawn(template: str, **context: Any) -> str:
     """A part of a page, drawn by itself with what its view would give it; it is read by a viewer of `joust`. Of a whole
     page its main part."""
     project = SimpleNamespace(slug="joust", name="Joust", role=context.pop("role", "viewer"))
-    page = dense(render_to_string(template, {"project": project, **context}))
+    given = Context({"project": project, **context})
+    given.request = RequestFactory().get("/here/")  # type: ignore[attr-defined]
+    page = dense(get_template(template).template.render(given))  # type: ignore[attr-defined]
     return page.partition('id="main" tabindex="-1">')[2].partition("</main>")[0] or page
