@@ -81,3 +81,63 @@ def test_a_cell_that_may_be_empty_has_no_white_space() -> None:
     tables = [(path, table) for path in TEMPLATES for table in cards.findall(path.read_text(encoding="utf-8"))]
     found = [f"{path.name}: {cell}" for path, table in tables for cell in only.findall(table)]
     assert tables and [cell for cell in found if "{% else %}" not in cell] == []
+
+
+VALUE = r"""(?:"[^"]*"|'[^']*'|{%.*?%}|{{.*?}}|[^<>"'{])*"""
+NAMED = ("aria-label", "aria-labelledby", "aria-hidden")
+
+
+def _tags(pattern: str) -> list[tuple[Path, str, str]]:
+    """The opening tags that a pattern begins, with their template and what is before them."""
+    texts = [(path, re.sub("{#.*?#}", "", path.read_text(encoding="utf-8"))) for path in TEMPLATES]
+    tag = re.compile(rf"<(?:{pattern})\b{VALUE}>", re.DOTALL)
+    pages = [(path, text) for path, text in texts if path.name not in ("styleguide.html", "_editor.html")]
+    return [(path, found[0], text[: found.start()]) for path, text in pages for found in tag.finditer(text)]
+
+
+@pytest.mark.parametrize("tag", ["progress", "dialog", "nav"])
+def test_what_has_no_text_of_its_own_has_a_name(tag: str) -> None:
+    found = _tags(tag)
+    assert len(found) > 12
+    assert [f"{path.name}: {text}" for path, text, _ in found if not any(name in text for name in NAMED)] == []
+
+
+def test_a_button_without_words_has_a_name() -> None:
+    found = [(path, text) for path, text, _ in _tags("button|a|summary") if "button-icon" in text]
+    assert len(found) > 20 and [f"{path.name}: {text}" for path, text in found if "aria-label=" not in text] == []
+
+
+def test_a_field_has_a_label_or_a_name() -> None:
+    """A field with an id has its label elsewhere; the others are inside of one, or carry it."""
+    found = [one for one in _tags("input|select|textarea") if not re.search('type="(hidden|checkbox|radio)"', one[1])]
+    bare = [one for one in found if "aria-label" not in one[1] and " id=" not in re.sub(r"\s", " ", one[1])]
+    outside = [
+        f"{path.name}: {text}" for path, text, before in bare if before.rfind("<label") < before.rfind("</label")
+    ]
+    assert len(found) > 60 and outside == []
+
+
+def test_a_drawing_is_hidden_from_who_hears_the_page_or_has_a_name() -> None:
+    """What is around it may be hidden as a whole."""
+    parts = {"_facts.html", "_spread.html", "_plot_axis.html", "_times.html", "_devices.html"}
+    found = [(path, text) for path, text, _ in _tags("svg") if path.name not in parts]
+    assert len(found) > 8
+    assert [path.name for path, text in found if "aria-hidden" not in text and 'role="img"' not in text] == []
+
+
+def test_errors_of_a_form_are_announced() -> None:
+    quiet = {"_memory.html", "_plan.html"}  # lists that come while one types, inside of what is announced as a whole
+    found = [(path, text) for path, text, _ in _tags("ul") if "errorlist" in text and path.name not in quiet]
+    assert len(found) > 8 and [path.name for path, text in found if 'role="alert"' not in text] == []
+
+
+def test_the_last_crumb_is_the_page() -> None:
+    texts = {path: path.read_text(encoding="utf-8") for path in TEMPLATES}
+    crumbs = {
+        path: re.findall(r"{% block crumbs %}(.*?){% endblock %}\s", text, re.DOTALL) for path, text in texts.items()
+    }
+    made = {str(path.relative_to(ROOT)): found[0] for path, found in crumbs.items() if found and found[0].strip()}
+    assert len(made) > 50
+    assert [
+        name for name, text in made.items() if 'aria-current="page"' not in text and "{% block here" not in text
+    ] == []
