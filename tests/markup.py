@@ -26,8 +26,9 @@ def words(page: str) -> str:
 def drawn(template: str, **context: Any) -> str:
     """A part of a page, drawn by itself with what its view would give it; it is read by a viewer of `joust`. Of a whole
     page its main part."""
-    project = SimpleNamespace(slug="joust", name="Joust", role=context.pop("role", "viewer"))
-    given = Context({"project": project, **context})
-    given.request = RequestFactory().get("/here/")  # type: ignore[attr-defined]
-    page = dense(get_template(template).template.render(given))  # type: ignore[attr-defined]
+    project = SimpleNamespace(slug="joust", name="Joust", team_id=None, role=context.pop("role", "viewer"))
+    request = RequestFactory().get("/here/")
+    given = Context({"project": project, "request": request, **context})
+    given.request = request
+    page = dense(get_template(template).template.render(given))
     return page.partition('id="main" tabindex="-1">')[2].partition("</main>")[0] or page

@@ -134,7 +134,7 @@ def test_errors_of_a_form_are_announced() -> None:
 def test_the_last_crumb_is_the_page() -> None:
     texts = {path: path.read_text(encoding="utf-8") for path in TEMPLATES}
     crumbs = {
-        path: re.findall(r"{% block crumbs %}(.*?){% endblock %}\s", text, re.DOTALL) for path, text in texts.items()
+        path: re.findall(r"{% block crumbs %}\s(.*?){% endblock %}\s", text, re.DOTALL) for path, text in texts.items()
     }
     made = {str(path.relative_to(ROOT)): found[0] for path, found in crumbs.items() if found and found[0].strip()}
     assert len(made) > 50

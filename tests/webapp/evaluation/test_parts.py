@@ -131,3 +131,83 @@ def test_only_options_that_differ_are_marked() -> None:
     page = drawn("comparison/_options.html", found={"options": [{"rows": rows}]}, contestants=[])
     assert "<mark>2e-5</mark>" in page and "<mark>1e-5" not in page
     assert "Their options are the same." in drawn("comparison/_options.html", found={}, contestants=[])
+
+
+def _offer(role: str = "editor", **offer: Any) -> str:
+    found = {"offer": {"rollouts": 2, "spec": "s", **offer}}
+    return drawn("comparison/_offer.html", role=role, found=found, contestants=[{"run": {"pk": PK}}])
+
+
+def test_recorded_rollouts_are_scored_by_editors() -> None:
+    page = _offer()
+    assert words(page).startswith("Score the recorded rollouts with this spec 2 recorded rollouts lack values")
+    assert words(page).endswith("Score the rollouts") and "required" not in page and "button-primary" in page
+    assert words(_offer("viewer")).endswith("Editors of this project can start that.")
+    assert "<form" not in _offer("viewer") and "Editors of this project" not in page
+    refused = _offer(refusal="Too many.")
+    assert words(refused).endswith("Too many.") and "<form" not in refused
+    asks = _offer(asks="It costs 5.")
+    assert "It costs 5. I confirm this." in words(asks) and " required>" in asks
+    assert "1 recorded rollout lacks a value" in words(_offer(rollouts=1))
+
+
+def test_scores_that_failed_can_be_tried_again() -> None:
+    again = _offer(again=True)
+    assert words(again).startswith("Some rollouts could not be scored 2 recorded rollouts have no reward")
+    assert words(again).endswith("Try again") and "button-primary" not in again
+    failure = {"title": "No answer", "hint": "Wait.", "detail": "30 s"}
+    failed = words(_offer(failure=failure, cancelled=True))
+    assert "No answer Wait. 30 s 2 recorded" in failed and "It was cancelled" not in failed
+    assert "It was cancelled; the scores so far are kept." in words(_offer(cancelled=True))
+    assert "reported" not in _offer(failure={"title": "No answer"}) and "cancelled" not in _offer()
+    assert words(drawn("comparison/_offer.html", found={})) == ""
+
+
+def _links(state: str = "open", author: Any = ME, **context: Any) -> str:
+    link = {"pk": PK, "hint": "ab", "created_by": author, "created_by_id": author.pk, "created_at": NOW}
+    link |= {"expires_at": NOW, "opened": 1, "opened_at": context.pop("opened_at", None)}
+    given = {"saved": {"pk": PK, "name": "wolves"}, "lines": [{"link": link, "state": state}], "user": ME, "form": {}}
+    return drawn("sharing/links.html", **{**given, **context})
+
+
+def test_a_link_is_revoked_by_its_author_or_an_owner_while_it_can_open() -> None:
+    assert "/revoke/" not in _links()
+    assert "/revoke/" in _links(may_write=True) and "/revoke/" not in _links(may_write=True, author=OTHER)
+    assert "/revoke/" in _links(owner=True, author=OTHER)
+    revoked = ["/revoke/" in _links(state, owner=True) for state in ("open", "left", "expired", "revoked")]
+    assert revoked == [True, True, False, False]
+
+
+def test_a_link_says_whether_it_opens() -> None:
+    states = {"open": "valid", "expired": "expired", "revoked": "revoked", "left": "closed"}
+    for state, name in states.items():
+        assert f"/s/ab… {name} bob, " in words(_links(state)), state
+    assert "1 time never" in words(_links()) and "never" not in words(_links(opened_at=NOW))
+    assert "Make a link" not in words(_links()) and "Make a link" in words(_links(may_write=True))
+    assert "Only the team can read it" in _links(lines=[]) and "Only the team can read it" not in _links()
+    made = _links(address="https://h/s/abc", made={"expires_at": NOW})
+    assert "https://h/s/abc" in made and "2026-01-01 00:00" in made and "new-link" not in _links()
+
+
+def _round(standing: dict[str, Any] | None = None, **context: Any) -> str:
+    stand = {"may_vote": True, "progress": {"left": 2}, **(standing or {})}
+    whole = {"pk": PK, "name": "wolves", "created_at": NOW, "seed": 1, **context.pop("round", {})}
+    return drawn("votes/round.html", round=whole, standing=stand, ballots=3, **context)
+
+
+def test_only_who_manages_a_round_closes_and_deletes_it() -> None:
+    page = _round()
+    assert "/close/" not in page and "<dialog" not in page and "/delete/" not in page
+    own, closed = _round(can_manage=True), _round(can_manage=True, round={"closed_at": NOW})
+    assert "/close/" in own and "Close the round Delete" in words(own) and "/reopen/" not in own
+    assert "/reopen/" in closed and "Reopen Delete" in words(closed) and "/close/" not in closed
+
+
+def test_results_are_hidden_from_who_has_not_voted() -> None:
+    page = words(_round())
+    assert "The results are hidden until you have voted You have 2 ballots left." in page
+    assert "You have 1 ballot left." in words(_round({"progress": {"left": 1}}))
+    votes = [_round(each).count(f"/votes/{PK}/vote/") for each in ({}, {"may_vote": False}, {"progress": {"left": 0}})]
+    assert votes == [2, 1, 1]
+    assert "2 ballots are left out" in words(_round(gone=2)) and "left out" not in page
+    assert "?c=1" in _round(compare="c=1") and "?c=1" not in _round()
