@@ -86,7 +86,7 @@ test("a list that comes again keeps the row of the focus", () => {
   again();
   shown.querySelector("[type=search]").focus();
   send(shown, "htmx:afterSwap");
-  assert.equal(shown.activeElement.type, "search"); // the reader went on to it meanwhile
+  assert.equal(shown.activeElement.type, "search"); // where the reader is by now
 });
 
 test("a grid is one tab stop, the chosen button or the first, which the arrows move", () => {

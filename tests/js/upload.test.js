@@ -10,6 +10,7 @@ const MB = 2 ** 20;
 test("several files are chosen together, within the limits of all of them together", () => {
   const files = [1, 2, 3].map((n) => ({ name: `part-${n}.jsonl`, size: n * MB }));
   assert.equal(chosenWords(files.slice(0, 1), t), "part-1.jsonl · 1.0 MB");
+  assert.deepEqual(tooMuch(files, { bytes: 0, files: 2 }, t), ["upload.many 3"]);
   assert.equal(chosenWords(files, t), "upload.chosen 3 6.0 MB");
   assert.equal(chosenWords([{ name: "a.jsonl", size: 30_000 }], t), "a.jsonl · 29.3 KB");
   assert.deepEqual(tooMuch(files, { bytes: 6 * MB, files: 3 }, t), []);
