@@ -19,6 +19,7 @@ from webapp.runs.models import Run
 from webapp.runs.registry.models import RegisteredModel
 from webapp.runs.rollouts.models import Rollout, Turn
 from webapp.runs.rollouts.words import numbers_of
+from webapp.site.palette.items import Item, fitting
 
 pytestmark = pytest.mark.django_db
 ClientFor = Callable[..., Client]
@@ -257,3 +258,29 @@ def test_an_answer_takes_few_queries_however_much_there_is(
     few = [queries_of(client, address) for address in addresses]
     add(9)
     assert [queries_of(client, address) for address in addresses] == few and max(few) <= 12
+
+
+def test_an_option_leads_to_a_method_that_has_it(alice: User, project: Project, client_for: ClientFor) -> None:
+    found = asked(client_for(alice), "dpo beta")["groups"]["Options of a run"]["items"]
+    assert any("kind=dpo#id_dpo.beta" in item["url"] for item in found)
+    kind = asked(client_for(alice), "kind")["groups"]["Options of a run"]["items"]
+    assert next(item["title"] for item in kind if item["url"].endswith("#id_kind")).startswith("New run · ")
+
+
+def test_titles_that_fit_come_first_and_no_more_than_asked() -> None:
+    items = [Item("other", "/a", "run"), Item("run", "/b"), Item("nothing", "/c"), Item("Run it", "/d")]
+    assert [item.url for item in fitting(items, "run", 3)] == ["/b", "/d", "/a"]
+    assert [item.url for item in fitting(items, "RUN", 1)] == ["/b"]
+
+
+def test_of_many_projects_the_first_twenty_are_listed(alice: User, team: Team, client_for: ClientFor) -> None:
+    for number in range(21):
+        Project.objects.create(team=team, name=f"field {number:02}", slug=f"field-{number}")
+    assert len(titles(asked(client_for(alice), "field", "/palette/"), "Projects")) == 20
+
+
+def test_each_part_of_the_answer_has_its_own_groups(alice: User, make_run: Any, client_for: ClientFor) -> None:
+    make_run(name="maze")
+    client = client_for(alice)
+    parts = [client.get(f"/p/joust/palette/?q=maze&part={part}").json()["groups"] for part in ("names", "texts")]
+    assert ["Runs" in [group["title"] for group in part] for part in parts] == [True, False]
