@@ -155,3 +155,19 @@ def test_a_neighbour_is_named_by_its_place() -> None:
     short = drawn("reading/_beside.html", **found)
     assert 'aria-label="before: 5"' in short and "view=raw" not in short
     assert drawn("reading/_beside.html", **{**found, "item": None}).strip() == ""
+
+
+def _message(**message: Any) -> str:
+    return drawn("reading/_said.html", message={"role": "user", "text": "hi", **message})
+
+
+def test_a_message_side_by_side_says_the_same() -> None:
+    said = [words(_message(role=role)) for role in ("user", "assistant", "system", "tool", "critic")]
+    assert said == ["user hi", "assistant hi", "system hi", "result hi", "critic hi"]
+    assert words(_message(role="tool", name="look")) == "result · look hi" and "look" not in _message(name="look")
+    assert words(_message(cut=True)) == "user hi…" and words(_message(text="")) == "user (empty)"
+    call = {"name": "look", "arguments": {}}
+    assert words(_message(text="", calls=[call])) == "user call look no arguments"
+    assert "at door" in words(_message(calls=[{**call, "arguments": {"at": "door"}}]))
+    assert "result-tree" in _message(tree={"a": 1}) and "hi" not in words(_message(tree={"a": 1}))
+    assert "tabindex" in _message(long=True) and "tabindex" not in _message()

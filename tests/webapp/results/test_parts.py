@@ -49,3 +49,23 @@ def test_a_push_on_its_way_has_its_progress_and_asks_again() -> None:
     done = _push("done", push={"url": "/c", "commit": "abc", "private": True})
     assert '<a href="/c"' in done and "a/b private ·" in words(done) and 'data-state="succeeded"' in done
     assert "a/b public ·" in words(_push("done"))
+
+
+def _glance(score: dict[str, Any] | None = None, **model: Any) -> str:
+    context = {name: model.pop(name) for name in ("bytes", "adapter") if name in model}
+    one = {"pk": PK, "kind": "hub", "get_kind_display": "hub", "created_at": NOW, "source": "a/b", **model}
+    return words(drawn("model_pages/_glance.html", model=one, score=score, **context))
+
+
+def test_a_model_at_a_glance_has_its_success_its_weights_and_its_size() -> None:
+    assert _glance().startswith("Success – not evaluated yet Weights a/b hub Size fetched when it is used Registered ")
+    success = {"text": "60%", "low": "50%", "high": "70%"}
+    scored = _glance({"success": success, "data": "sums@1", "overlap": {"words": "2 shared"}})
+    assert scored.startswith("Success 60% 95%: 50% to 70% · sums@1 (2 shared) Weights")
+    assert _glance({"success": {"text": "60%"}}).startswith("Success 60% drawn by the environment Weights")
+    trained = _glance(checkpoint={"run_id": PK, "run": {"name": "run 1"}, "step": 7}, bytes=9, adapter=True)
+    assert "Weights run 1 hub · step 7 Size 9 bytes Download the LoRA adapter alone" in trained
+    assert "hub · 0123456789ab…" in _glance(revision="0123456789abcdef") and "Weights – hub" in _glance(source="")
+    assert "Size The files are gone. Registered" in _glance(kind="folder") and "by bob" not in _glance()
+    marked = _glance(mark="good", get_mark_display="good", marked_at=NOW, created_by={"username": "bob"})
+    assert " by bob Mark Good " in marked and "Mark" not in _glance()

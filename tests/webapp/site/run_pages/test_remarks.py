@@ -91,3 +91,45 @@ def test_a_check_that_is_not_done_asks_again() -> None:
     assert folded.startswith("Checked before the launch 2 remarks")
     assert "remark" not in words(_check(shown=False, findings=[FINDING]))
     assert words(_check(shown=False)) == ""
+
+
+def _memory(table: dict[str, Any] | None = None, can_edit: bool = True, yaml_tab: bool = False, **memory: Any) -> str:
+    given = {"state": "done", "table": table, **memory}
+    return drawn("runs/_memory.html", memory=given, can_edit=can_edit, yaml_tab=yaml_tab)
+
+
+TABLE = {"level": "fits", "verdict": "It fits.", "edge": 80, "used": 40}
+CHANGE = {"options": ["batch 4"], "size": "8 GB", "values": "{}"}
+
+
+def test_memory_that_does_not_fit_offers_the_smallest_change() -> None:
+    assert words(_memory(TABLE)) == "It fits." and 'role="status"' in _memory(TABLE)
+    page = _memory({**TABLE, "level": "short", "change": CHANGE, "note": "n", "hint": "h"})
+    expected = "It fits. n The smallest change that fits batch 4 Then it needs about 8 GB. Set these options"
+    assert words(page) == expected and 'data-set="{}"' in page
+    of_yaml = _memory({**TABLE, "change": CHANGE}, yaml_tab=True)
+    assert 'name="set" value="{}"' in of_yaml and "data-set" not in of_yaml
+    assert "Set these options" not in _memory({**TABLE, "change": CHANGE}, yaml_tab=True, can_edit=False)
+    assert "Set these options" not in _memory({**TABLE, "change": {**CHANGE, "values": ""}})
+    old = _memory({**TABLE, "change": CHANGE}, state="open", row={"pk": PK})
+    assert "Set these options" not in old and 'data-old aria-busy="true"' in old and "hx-get" in old
+    assert words(_memory({**TABLE, "hint": "Use less."})) == "It fits. Use less."
+
+
+def test_memory_that_is_not_known_says_what_to_do() -> None:
+    unknown = words(_memory(state="unknown", sentence="No such model.", hint="Register it."))
+    assert unknown == "No such model. Register it. Register a model"
+    assert words(_memory(can_edit=False, state="unknown", sentence="No such model.")) == "No such model."
+    for state in ("failed", "dropped"):
+        assert words(_memory(state=state, sentence="It failed.")) == "It failed. Try again"
+    wrong = words(_memory(state="wrong", problems=["too large"]))
+    assert wrong == "Memory is shown once these options are correct: too large"
+    seconds = [words(_memory(state="open", row={"pk": PK}, seconds=each)) for each in (0.9, 1)]
+    assert [text.endswith("some seconds. 1 s") for text in seconds] == [False, True]
+
+
+def test_the_parts_of_memory_name_the_largest() -> None:
+    line = {"title": "weights", "width": 5, "size": "1 GB", "why": "w"}
+    parts = [{"key": "kept", "title": "Kept", "sum": "1 GB", "lines": [line], "largest": True}]
+    page = _memory({**TABLE, "parts": [*parts, {"key": "step", "title": "A step", "sum": "2 GB"}]})
+    assert words(page).endswith("Kept 1 GB weights 1 GB w A step 2 GB in all") and page.count("data-largest") == 1
