@@ -172,7 +172,7 @@ def endpoint_new(request: HttpRequest, slug: str) -> HttpResponse:
     """Add an endpoint. It is not asked yet: the test is a button of its page."""
     project = project_for(request.user, slug, need=Role.EDITOR)
     form = EndpointForm(request.POST if request.method == "POST" else None)
-    if request.method == "POST" and form.is_valid():
+    if form.is_valid():
         values = form.values()
         if values["key"]:
             ask(request, Act.ENDPOINT_KEY)
@@ -196,7 +196,7 @@ def endpoint_edit(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     project, endpoint = own(request, slug, Endpoint, pk, need=Role.EDITOR, within=selectors.endpoints_of)
     posted = request.POST if request.method == "POST" else None
     form = EndpointForm(posted, endpoint=endpoint, keyed=has_key(endpoint.pk))
-    if request.method == "POST" and form.is_valid():
+    if form.is_valid():
         values = form.values()
         if values["key"] is not None:
             ask(request, Act.ENDPOINT_KEY)

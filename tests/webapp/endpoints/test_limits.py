@@ -13,7 +13,7 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from training.config import EndpointConfig
+from training.config import EndpointConfig, JobConfig
 from training.errors import BudgetSpent
 from webapp.endpoints.models import Endpoint
 from webapp.endpoints.selectors import (
@@ -23,6 +23,7 @@ from webapp.endpoints.selectors import (
     money,
     price_text,
     row_of,
+    run_spend,
     runs_there,
     uses_of,
     with_use,
@@ -193,7 +194,7 @@ def used(endpoint: Endpoint, tokens: int, cost: float | None = None, days_ago: i
 def test_what_a_run_used_is_of_the_endpoint_of_its_project(
     project: Project, elsewhere: Project, make_run: Builder
 ) -> None:
-    mine, other, theirs, run = made(project), made(project, "other"), made(elsewhere), make_run(name="night")
+    mine, other, theirs, run = made(project), made(project, "a"), made(elsewhere), make_run(name="night")
     run_used(
         project_id=project.pk, name="gpt", run_id=run.pk, run_name="night", tokens=70, cost=None, at=timezone.now()
     )
@@ -318,3 +319,54 @@ def test_only_an_editor_is_offered_changes(
     assert [client_for(rita).post(act).status_code for act in acts] == [403, 403, 403]
     said = client_for(bob).post(acts[2], follow=True).content.decode()
     assert "gpt is deleted, and its key with it." in said and not Endpoint.objects.exists()
+
+
+def test_a_run_asks_with_the_values_of_its_endpoint() -> None:
+    plain = Endpoint(name="e", url="u", model="m", timeout_s=9.0)
+    rest = {"name": "e", "url": "u", "model": "m", "tool_format": "native", "concurrency": 8, "timeout_s": 9.0}
+    money = {"price_in": 0.0, "price_out": 0.0, "currency": "", "max_tokens": 0, "max_cost": 0.0}
+    assert plain.job_values() == rest | money
+    limits = {"price_in": 0.5, "price_out": 2.0, "currency": "USD"}
+    full = Endpoint(name="e", url="u", model="m", timeout_s=9.0, max_run_tokens=7, max_run_cost=1.5, **limits)
+    assert full.job_values() == rest | limits | {"max_tokens": 7, "max_cost": 1.5}
+
+
+def test_the_page_of_a_run_shows_its_use_against_the_limits(project: Project, make_run: Builder) -> None:
+    endpoint = made(project, price_in=1.0, currency="USD", max_day_tokens=50, max_day_cost=0.2)
+    place = endpoint.job_values() | {"max_tokens": 200, "max_cost": 0.0}
+    config = {"kind": "evaluate", "model": {"source": "endpoint:gpt"}, "endpoint": place}
+    run = make_run(config=JobConfig.model_validate(config), state="running")
+    used(endpoint, 100, 0.5, run_id=run.pk)
+    found = run_spend(run)
+    assert found is not None and (found.name, found.model, found.endpoint, found.live, found.priced) == (
+        *("gpt", "m", endpoint),
+        *(True, True),
+    )
+    assert [(bar.used, bar.limit, bar.share) for bar in found.bars] == [
+        ("100", "200", 0.5),
+        ("0.50 USD", "", None),
+        ("100", "50", 1.0),
+        ("0.50 USD", "0.20 USD", 1.0),
+    ]
+    run.state = "failed"
+    endpoint.delete()
+    found = run_spend(run)
+    assert found is not None and (found.endpoint, found.bars, found.live) == (None, [], False)
+    assert run_spend(make_run()) is None
+    unnamed = JobConfig.model_validate({"kind": "evaluate", "endpoint": {"url": "http://192.0.2.7/v1", "model": "m"}})
+    assert run_spend(make_run(config=unnamed)) is None
+
+
+def test_the_form_of_a_change_says_what_stays(
+    project: Project, bob: User, make_run: Builder, make_endpoint: Builder, client_for: Callable[..., Client]
+) -> None:
+    endpoint, client = make_endpoint(), client_for(bob)
+    address = reverse("endpoint-edit", args=[project.slug, endpoint.pk])
+    page = client.get(address).content.decode()
+    assert 'name="name"' not in page and 'name="remove_key"' in page
+    assert "There is a key. Leave this empty to keep it; what you enter replaces it." in page
+    refused = client.post(address, {"url": endpoint.url, "model": "", "concurrency": "1", "timeout_s": "1"})
+    assert refused.status_code == 422 and refused.context["item"].model == "gpt-oss"
+    make_run(config={"model": {"source": "endpoint:gpt"}}, state="running", name="night")
+    delete = reverse("endpoint-delete", args=[project.slug, endpoint.pk])
+    assert "A queued or active run uses it: night." in client.post(delete, follow=True).content.decode()

@@ -221,7 +221,7 @@ def notification_settings(request: HttpRequest) -> HttpResponse:
     user = cast(User, request.user)
     reader, choices = selectors.reader_of(user, get_language() or ""), selectors.choices_of(user)
     form = SettingsForm(request.POST if request.method == "POST" else None, reader=reader, choices=choices)
-    if request.method == "POST" and form.is_valid():
+    if form.is_valid():
         events_module.settings_save(user, **form.values())
         messages.success(request, _("Saved."))
         return redirect("notification-settings")

@@ -202,7 +202,7 @@ def set_password(request: HttpRequest) -> HttpResponse:
     form = form_class(user, request.POST if request.method == "POST" else None)
     # Sentences one after another: Django's list also has an item for each validator without a text.
     form.fields["new_password1"].help_text = " ".join(filter(None, password_validators_help_texts()))
-    if request.method == "POST" and form.is_valid():
+    if form.is_valid():
         tokens = tokens_of(user).count()
         with transaction.atomic():
             form.save()
@@ -250,7 +250,7 @@ def forgotten(request: HttpRequest) -> HttpResponse:
     which accounts exist."""
     form = ForgottenForm(request.POST if request.method == "POST" else None)
     sent = False
-    if request.method == "POST" and form.is_valid() and settings.EMAIL_HOST:
+    if form.is_valid() and settings.EMAIL_HOST:
         link_mail(request, form.cleaned_data["username"])
         sent = True
     status = 422 if request.method == "POST" and not sent else 200

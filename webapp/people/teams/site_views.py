@@ -40,7 +40,7 @@ def confirm_page(request: HttpRequest) -> HttpResponse:
     """The password again, before a dangerous act."""
     user = cast(User, request.user)
     form = ConfirmForm(request.POST if request.method == "POST" else None, request=request)
-    if request.method == "POST" and form.is_valid():
+    if form.is_valid():
         update_session_auth_hash(request, user)  # a check may have renewed an old hash, which would end the session
         sudo.confirm(request)
         waiting = sudo.waiting(request)

@@ -256,7 +256,7 @@ def project_new(request: HttpRequest) -> HttpResponse:
     if not teams:
         raise PermissionDenied(_("Only an owner of a team can start a project."))
     form = ProjectForm(request.POST if request.method == "POST" else None, teams=teams)
-    if request.method == "POST" and form.is_valid():
+    if form.is_valid():
         try:
             project = services.project_create(by=user, **form.cleaned_data)
         except ValidationError as exc:
