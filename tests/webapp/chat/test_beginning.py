@@ -98,7 +98,7 @@ def test_the_environment_is_the_one_that_made_the_rows_else_the_one_of_the_newes
 
 
 def test_a_rollout_brings_its_prompt_its_environment_and_the_model_that_its_run_left(
-    client_for: Callable[..., Client], bob: User, project: Project, played: Any, make_environment: Any
+    client_for: Callable[..., Client], bob: User, project: Project, played: Any, make_environment: Any, make_run: Any
 ) -> None:
     make_environment(name="tools", url="http://127.0.0.1:1")
     prompt = [{"role": "system", "content": "Count."}, {"role": "user", "content": "What is 9 * 5?"}]
@@ -108,6 +108,8 @@ def test_a_rollout_brings_its_prompt_its_environment_and_the_model_that_its_run_
     assert fields(client, query) == expected
     place = {"run": rollout.run, "attempt": 1, "step": 9, "bytes": 1, "seq": 1, "created_at": timezone.now()}
     Checkpoint.objects.create(project=project, path="1/checkpoint-9", **place)  # on the way, not what it left
+    other = place | {"run": make_run(name="other"), "final": True}
+    Checkpoint.objects.create(project=project, path="1/model", **other)  # of another run
     assert fields(client, query)["model"] == ""
     left = Checkpoint.objects.create(project=project, path="1/model", final=True, **place)
     assert fields(client, query) == expected | {"model": f"checkpoint:{left.pk}"}

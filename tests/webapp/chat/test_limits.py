@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,8 +14,9 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from webapp.chat import services
+from webapp.chat import services, tasks
 from webapp.chat.conversation import parameters_of
+from webapp.chat.holder import answer_move
 from webapp.chat.models import Answer, AnswerState, Chat, Turn
 from webapp.chat.selectors import chat_since, chats_of, waits
 from webapp.chat.services import answer_again, chat_create, chat_save, chat_stop, turn_send
@@ -279,3 +282,77 @@ def test_only_an_editor_is_offered_to_write_and_to_delete(
     assert client_for(rita).post(delete).status_code == 403 and Chat.objects.exists()
     client_for(bob).post(delete)
     assert not Chat.objects.exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "there", "gone"), [("", False, False), ("bed", True, False), ("bed", False, True), ("", True, False)]
+)
+def test_an_environment_that_was_deleted_is_gone(name: str, there: bool, gone: bool) -> None:
+    made = Chat(environment_name=name, environment_id=uuid.uuid4() if there else None)
+    assert made.environment_gone is gone
+
+
+def test_an_answer_waits_until_it_has_begun_or_ended(chat: Chat, alice: User) -> None:
+    answer = turn_send(chat=chat, user=alice, text="Hello").answers.get()
+    said = [{"role": "assistant", "content": "Hi."}]
+    for values, waiting in (
+        ({"state": "answering"}, True),
+        ({"state": "answering", "messages": said}, False),
+        ({"state": "answering", "messages": [], "partial": "H"}, False),
+        ({"state": "stopped", "partial": ""}, False),
+        ({"state": "waiting"}, True),
+    ):
+        Answer.objects.filter(pk=answer.pk).update(**values)
+        assert bool(waits(chat)) is waiting, values
+
+
+def test_only_an_answer_that_no_worker_has_moves_to_another_pool(chat: Chat, alice: User) -> None:
+    answer = turn_send(chat=chat, user=alice, text="Hello").answers.get()
+    other = turn_send(chat=Chat.objects.create(project=chat.project, contestants=chat.contestants), user=None, text="x")
+    for values in ({"token": "t"}, {"token": "", "state": "answering"}):
+        Answer.objects.filter(pk=answer.pk).update(**values)
+        assert not answer_move(answer, "endpoint")
+    Answer.objects.filter(pk=answer.pk).update(state="waiting")
+    assert answer_move(answer, "endpoint", progress={"phase": "x"})
+    answer.refresh_from_db()
+    chat.refresh_from_db()
+    assert (answer.pool, answer.progress, answer.seq) == ("endpoint", {"phase": "x"}, chat.seq)
+    assert other.answers.get().pool == "train"
+
+
+@pytest.mark.parametrize(
+    ("over", "held", "nudged"),
+    [
+        ({}, 1, 1),
+        ({"training_problem": "no driver"}, 0, 0),
+        ({"closing": True}, 0, 0),
+        ({"draining": True}, 0, 0),
+        ({"run_waits": True}, 0, 1),
+    ],
+)
+def test_a_worker_answers_chats_unless_something_else_needs_its_place(
+    over: dict[str, Any], held: int, nudged: int, chat: Chat, alice: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turn_send(chat=chat, user=alice, text="Hello")
+    done: list[str] = []
+    for name, value in (
+        {"training_problem": "", "closing": False, "draining": False, "run_waits": False} | over
+    ).items():
+        monkeypatch.setattr(tasks, name, lambda *_pool, value=value: value)
+    monkeypatch.setattr(tasks, "Desk", lambda pool: SimpleNamespace(run=lambda: done.append(f"held {pool}")))
+    monkeypatch.setattr(tasks, "nudge_next", lambda pool: done.append(f"next {pool}"))
+    tasks.hold("train")
+    assert done == ["held train"] * held + ["next train"] * nudged
+
+
+@pytest.mark.parametrize("values", [{"pool": "endpoint"}, {"token": "t"}, {"state": "done"}])
+def test_a_worker_is_not_held_where_nothing_waits_for_it(
+    values: dict[str, str], chat: Chat, alice: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turn_send(chat=chat, user=alice, text="Hello")
+    Answer.objects.update(**values)
+    for name, value in {"training_problem": "", "closing": False, "draining": False, "run_waits": False}.items():
+        monkeypatch.setattr(tasks, name, lambda *_pool, value=value: value)
+    monkeypatch.setattr(tasks, "nudge_next", lambda pool: None)
+    monkeypatch.setattr(tasks, "Desk", lambda pool: pytest.fail("nothing waits"))
+    tasks.hold("train")
