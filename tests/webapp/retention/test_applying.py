@@ -33,7 +33,7 @@ from webapp.runs.models import Attempt, Run, RunStar
 from webapp.runs.pins.models import PinnedChart
 from webapp.runs.registry.models import Checkpoint
 from webapp.runs.registry.services import model_register
-from webapp.runs.removal.models import Expiry, Kept, Removal, StoredSize
+from webapp.runs.removal.models import Expiry, Kept, Removal, RetentionRules, StoredSize
 from webapp.runs.rollouts.models import Rollout, Turn
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -494,3 +494,56 @@ def test_another_project_keeps_its_own(ended: Callable[..., Run], project: Proje
     look()
     assert {each.run for each in Expiry.objects.all()} == {here}
     assert Path(attempt_dir(there.pk, 1) / "output.log").is_file()
+
+
+def test_a_sample_is_of_the_first_twenty_rollouts_of_a_step_of_the_run_alone(make_run: Any) -> None:
+    run, other = (make_run(state="succeeded", attempt=1) for _number in range(2))
+    for of, text in ((run, "a"), (other, "b" * 9000)):
+        rollouts = [
+            Rollout(run=of, attempt=1, step=1, group=group, index=0, started_at=timezone.now(), seq=1)
+            for group in range(21)
+        ]
+        Rollout.objects.bulk_create(rollouts)
+        Turn.objects.bulk_create(
+            Turn(rollout=each, run=of, number=0, messages=[text * (9000 if each.group == 20 else 1)], seq=1)
+            for each in rollouts
+        )
+    stored = measure(run)
+    assert (stored.turns, stored.sampled) == (21, 20) and stored.words < 21 * 200, (
+        "the last and the other are not in it"
+    )
+
+
+def test_runs_are_measured_in_the_order_of_their_ends_before_rules_are_applied(
+    ended: Callable[..., Run], project: Project, alice: User
+) -> None:
+    late, early = ended(40), ended(90)
+    StoredSize.objects.all().delete()
+    assert list(unmeasured()) == [early, late]
+    _set(project, alice, logs=30)
+    assert look() == 2 and StoredSize.objects.count() == 2
+    assert set(Expiry.objects.values_list("bytes", flat=True)) == {250}
+
+
+def test_rules_that_are_those_of_the_site_leave_no_row(project: Project, alice: User, charlie: User) -> None:
+    rules_change(project=project, user=alice, rules={"logs": None})
+    assert not RetentionRules.objects.exists()
+    elsewhere = Project.objects.get(slug="elsewhere")
+    rules_change(project=elsewhere, user=charlie, rules={"logs": {"days": 9}})
+    rules_change(project=project, user=alice, rules={"logs": {"days": 5}})
+    rules_change(project=project, user=alice, rules={"logs": {"days": 5}})
+    assert (rules_of(project)[Kept.LOGS].days, rules_of(elsewhere)[Kept.LOGS].days) == (5, 9)
+    assert AuditEntry.objects.filter(action="retention_changed").count() == 2
+
+
+def test_the_rules_are_kept_after_a_confirmation_and_the_page_says_so(
+    project: Project, alice: User, client_for: Callable[..., Client]
+) -> None:
+    address = reverse("retention-page", args=[project.slug])
+    form = {f"{kind}_whose": "site" for kind in Kept} | {"logs_whose": "own", "logs_days": "30"}
+    old = client_for(alice, old=True).post(address, form)
+    assert old["Location"].startswith("/confirm/") and not RetentionRules.objects.exists()
+    seen = client_for(alice, old=True).post(address, form | {"preview": "1"})
+    assert seen.status_code == 200, "a preview keeps nothing"
+    said = client_for(alice).post(address, form, follow=True).content.decode()
+    assert "Saved. The rules are applied every few minutes from now on." in said
