@@ -142,11 +142,12 @@ def _bin_counts(counts: dict[str, int]) -> dict[str, int]:
     if len(numbers) <= MOST_BARS:
         return dict(numbers)
     low, high = (int(numbers[place][0].rstrip("+")) for place in (0, -1))
+    is_open = numbers[-1][0].endswith("+")
     width = -(-(high - low + 1) // MOST_BARS)
     bins: dict[str, int] = {}
     for name, count in numbers:
         first = low + (int(name.rstrip("+")) - low) // width * width
-        label = f"{first}+" if first + width > high and name.endswith("+") else f"{first}–{first + width - 1}"
+        label = f"{first}+" if is_open and first + width > high else f"{first}–{first + width - 1}"
         bins[label] = bins.get(label, 0) + count
     return bins
 

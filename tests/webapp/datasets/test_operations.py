@@ -340,7 +340,9 @@ def test_toolbench_is_split_in_the_browser_as_its_converter_does(
             ]
 
 
-def test_an_export_has_one_worker_and_few_files_are_kept(make_dataset: Builder, bob: User) -> None:
+def test_an_export_has_one_worker_and_few_files_are_kept(
+    make_dataset: Builder, bob: User, django_capture_on_commit_callbacks: Any
+) -> None:
     from webapp.datasets.operations import ExportOptions
 
     dataset = make_dataset()
@@ -355,7 +357,9 @@ def test_an_export_has_one_worker_and_few_files_are_kept(make_dataset: Builder, 
     for _ in range(operations.KEPT + 1):
         for export in DatasetExport.objects.exclude(state="done"):
             done(export)
-        operations.export_order(dataset=dataset, user=bob, options=options)
+        with django_capture_on_commit_callbacks(execute=True):
+            operations.export_order(dataset=dataset, user=bob, options=options)
+    assert not first.path.exists()
     assert DatasetExport.objects.filter(state="done").count() == operations.KEPT
     assert not DatasetExport.objects.filter(pk=first.pk).exists()
 

@@ -166,6 +166,10 @@ def test_a_subset_is_drawn_or_taken_from_the_beginning(make_dataset: Builder, bo
     ):
         assert client.post(address, {"name": name, **data}).status_code == 302, name
         assert Dataset.objects.get(name=name).lineage["options"] == options
+    assert list(client.post(address, {"name": "f"}).context["form"].errors) == ["way"]
+    Dataset.objects.filter(pk=dataset.pk).update(state=DatasetState.NEEDS_CHOICE)
+    refused = client.post(address, {"name": "f", "way": "first", "rows": "1"})
+    assert refused.status_code == 422 and "is not ready to be used." in refused.content.decode()
     for way, field, words in (("first", "rows", "Say how many rows."), ("ids", "ids", "Give at least one id.")):
         assert client.post(address, {"name": "f", "way": way}).context["form"].errors == {field: [words]}
     assert list(client.post(address, {"name": "f", "way": "first", "rows": "0"}).context["form"].errors["rows"]) == [
@@ -197,3 +201,16 @@ def test_a_file_that_was_not_written_is_not_sent(
         reverse("dataset-export", args=[dataset.project.slug, dataset.pk]), {"to": "jsonl", "train_ratio": "1"}
     )
     assert page.status_code == 422 and "Files are being written for this project already" in page.content.decode()
+
+
+def test_the_page_names_the_format_and_the_newest_twenty_runs(
+    make_dataset: Builder, make_run: Builder, rita: User, client_for: ClientFor
+) -> None:
+    dataset = make_dataset(name="d", report={"format": {"rows": "preference"}})
+    runs = [make_run(config={"data": {"train": "dataset:d@1"}}) for _number in range(21)]
+    answer = client_for(rita).get(reverse("dataset-detail", args=[dataset.project.slug, dataset.pk]))
+    assert list(answer.context["runs"]) == runs[:0:-1]
+    assert answer.context["format"] == "Preference pairs"
+    Dataset.objects.update(report={"format": {"rows": "nonsense"}})
+    answer = client_for(rita).get(reverse("dataset-detail", args=[dataset.project.slug, dataset.pk]))
+    assert answer.context["format"] == ""

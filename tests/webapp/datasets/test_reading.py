@@ -24,7 +24,7 @@ from webapp.common.text import message_of
 from webapp.datasets import services, versions
 from webapp.datasets.choices import Choices, companions_of
 from webapp.datasets.models import Dataset, DatasetState
-from webapp.datasets.quality import PER_PAGE, finding_sentence, findings_page, plots_of
+from webapp.datasets.quality import PER_PAGE, evidence_of, finding_sentence, findings_page, plots_of
 from webapp.datasets.services import source_clean
 from webapp.datasets.versions import dataset_append
 from webapp.people.teams.models import Project, User
@@ -303,6 +303,40 @@ def test_a_page_of_findings_offers_the_next_only_where_it_has_any(more: int, sho
     dataset = Dataset(report={"bad": [{"line": line, "code": "json"} for line in range(1, PER_PAGE + more + 1)]})
     page = findings_page(dataset, "", 1)
     assert (len(page.items), page.number, page.has_next) == (shown, 1, has_next)
+    assert [findings_page(dataset, "", number).number for number in (-1, 0, 50, 51)] == [1, 1, 50, 50]
+
+
+def test_findings_have_at_most_fifty_pages() -> None:
+    dataset = Dataset(report={"bad": [{"line": line, "code": "json"} for line in range(1, 5102)]})
+    pages = [findings_page(dataset, "", number) for number in (49, 50)]
+    assert [(page.items[0].line, page.has_next) for page in pages] == [(4801, True), (4901, False)]
+
+
+@pytest.mark.parametrize(("length", "cut"), [(-1, False), (0, False), (1, True)])
+def test_a_long_reason_is_cut_to_its_limit(length: int, cut: bool) -> None:
+    limit = len(finding_sentence({"code": "json", "values": {"detail": "x" * 5000}}))
+    short = len(finding_sentence({"code": "json", "values": {"detail": ""}}))
+    said = finding_sentence({"code": "json", "values": {"detail": "x" * (limit - short + length)}})
+    assert (said.endswith("…"), len(said)) == (cut, min(limit, limit + length))
+
+
+def test_the_evidence_of_a_format_is_in_the_readers_words_or_as_it_was_kept() -> None:
+    template = {"template": "{n} columns", "values": {"n": 3}}
+    assert evidence_of({"format": {"told": [template], "evidence": ["old"]}}) == ["3 columns"]
+    assert evidence_of({"format": {"evidence": ["old", 4]}}) == ["old", "4"] and evidence_of({}) == []
+
+
+@pytest.mark.parametrize(
+    ("most", "last"),
+    [(13, [("11–12", 2), ("13+", 6)]), (14, [("13–14", 2), ("15+", 5)]), (15, [("13–14", 2), ("15+", 6)])],
+)
+def test_the_last_bar_of_many_is_one_without_an_end_where_its_count_has_none(
+    most: int, last: list[tuple[str, int]]
+) -> None:
+    """Rows with 13 and rows with 14 or more were two bars, "13–14" and "13+"."""
+    turns = {**{str(number): 1 for number in range(1, most + 1)}, f"{most + 1}+": 5}
+    (plot,) = (plot for plot in plots_of({"turns": turns}, most + 5, 0) if plot.key == "turns")
+    assert [(bar.label, bar.rows) for bar in plot.bars][-2:] == last
 
 
 def test_findings_are_in_the_readers_language() -> None:

@@ -164,6 +164,9 @@ def test_tasks_are_of_datasets_of_the_project_that_are_there(
     good = recorded(played, row=1)
     assert [parent["id"] for parent in asked(played, use="tasks", ids=[good.pk]).lineage["parents"]] == [str(source.pk)]
     assert asked(played, ids=[good.pk]).lineage["parents"] == []
+    source.rows_path.unlink()
+    with pytest.raises(ValidationError, match="not rows of a dataset that is here"):
+        asked(played, use="tasks", ids=[good.pk])
     played.config["data"]["train"] = str(theirs.rows_path)
     played.save(update_fields=["config"])
     with pytest.raises(ValidationError, match="not rows of a dataset that is here"):

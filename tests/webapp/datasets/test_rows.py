@@ -14,6 +14,7 @@ from training.config import RewardComponent
 from webapp.datasets import rows as rows_module
 from webapp.datasets.models import Dataset, DatasetState
 from webapp.datasets.rows import expected_of, identities_of, row_of
+from webapp.datasets.tasks import identify
 
 
 def written(lines: list[str], **over: Any) -> Dataset:
@@ -39,6 +40,11 @@ def test_more_rows_than_the_file_has_are_not_there() -> None:
     dataset = written(numbered(64), rows=200)
     assert row_of(dataset, 64) == {"n": 64}
     assert [row_of(dataset, number) for number in (65, 129)] == [None, None]
+
+
+def test_a_number_outside_of_the_rows_is_none_whatever_the_file_has() -> None:
+    dataset = written(numbered(64), rows=60)
+    assert [row_of(dataset, number) for number in (-1, 0, 61, 64)] == [None] * 4 and row_of(dataset, 60) == {"n": 60}
 
 
 @pytest.mark.parametrize("line", ["[1]", "no json", "[" * 100_000])
@@ -88,7 +94,7 @@ def test_a_worker_is_asked_once_for_the_identities_of_a_larger_file(monkeypatch:
     monkeypatch.setattr(rows_module, "AT_ONCE_BYTES", dataset.rows_path.stat().st_size - 1)
     assert identities_of(dataset.rows_path) is None and identities_of(dataset.rows_path) is None
     assert sent == [("datasets.identify", {"args": [str(dataset.pk)], "queue": "long", "retry": False})]
-    rows_module.identities_make(dataset.rows_path)
+    identify(str(dataset.pk))
     assert identities_of(dataset.rows_path) is not None and len(sent) == 1
 
 

@@ -85,6 +85,9 @@ def test_a_preview_has_the_question_as_its_title_and_the_names_of_tools() -> Non
     assert (first["number"], first["title"], first["tools"]) == (2, "Why?", ["add", "ls", "?"])
     assert (second["number"], second["title"], second["messages"], second["extra"]) == (3, "", [], [])
     assert preview_of({}) == []
+    silent = {"messages": [{"role": "assistant", "content": None, "name": None}, {"content": "x"}]}
+    shown = preview_of({"preview": [silent]})[0]["messages"]
+    assert [(each["role"], each["text"], each["name"]) for each in shown] == [("assistant", "", ""), ("", "x", "")]
 
 
 def test_versions_and_what_is_ready_are_of_the_project(make_dataset: Builder, project: Project, charlie: User) -> None:
