@@ -213,6 +213,10 @@ def test_code_is_tried_on_finished_rollouts_of_the_newest_runs(
     with pytest.raises(ValidationError, match="no reward test cases"):
         samples_of(project, "cases", "")
     assert [each.label for each in samples_of(project, "pasted", TALK)] == ["Pasted 1"]
+    RewardCase.objects.bulk_create(case(project=project, name=f"c{number:02}") for number in range(51))
+    RewardCase.objects.filter(name="c03").update(messages=[{"role": "wizard"}])
+    labels = [each.label for each in samples_of(project, "cases", "")]
+    assert labels == [f"c{number:02}" for number in range(50) if number != 3]
 
 
 def test_rows_are_read_from_the_dataset_of_the_run_while_it_is_there(

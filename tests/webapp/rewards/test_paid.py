@@ -56,6 +56,17 @@ def test_groups_are_ranked_by_what_their_rollouts_recorded(project: Project, mak
     assert failures_first(project, spec(task_success=1)) == Ranked(0, 5), "its value is the environment's"
 
 
+def test_the_best_of_each_outcome_is_compared_and_only_the_newest_rollouts(
+    project: Project, make_run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorded(make_run(), [("solved", 0.1), ("solved", 0.8), ("failed", 0.2), ("failed", 0.5)])
+    assert failures_first(project, spec(coherence=1)) == Ranked(0, 1)
+    monkeypatch.setattr("webapp.rewards.cases.ROLLOUTS", 2)
+    assert failures_first(project, spec(coherence=1)) == Ranked(0, 0), "the two failed ones are the newest"
+    monkeypatch.setattr("webapp.rewards.cases.ROLLOUTS", 3)
+    assert failures_first(project, spec(coherence=1)) == Ranked(0, 1)
+
+
 def test_groups_of_other_steps_and_held_out_ones_are_groups_of_their_own(
     project: Project, make_run: Callable[..., Run]
 ) -> None:
