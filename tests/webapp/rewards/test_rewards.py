@@ -14,7 +14,7 @@ from django.urls import reverse
 from training.config import RewardComponent
 from training.rewards.scoring import COMPONENTS, form_components, starting_components
 from webapp.people.teams.models import Project, User
-from webapp.rewards.models import RewardSpec
+from webapp.rewards.models import RewardCase, RewardSpec
 from webapp.rewards.selectors import changes_between
 from webapp.rewards.services import reward_spec_save, reward_try
 from webapp.rewards.views import RewardSpecForm
@@ -201,3 +201,55 @@ def test_families_without_a_choice_are_folded() -> None:
     chosen = RewardSpecForm(components=[RewardComponent(name="webshop_score", weight=1.0)])
     opened = [family.title for family in chosen.families() if family.open]
     assert opened == ["The environment's own reward", "WebShop"]
+
+
+def test_a_version_is_compared_with_the_one_before_or_the_one_that_is_asked_for(
+    project: Project, bob: User, rita: User, client_for: Callable[..., Client]
+) -> None:
+    client, specs = client_for(bob), []
+    for weight in (1, 2, 3):
+        parts = [RewardComponent(name="coherence", weight=weight)]
+        specs.append(reward_spec_save(project=project, user=bob, name="mine", components=parts))
+    address = reverse("reward-detail", args=[project.slug, specs[2].pk])
+    for query, version, before in (
+        ("", 2, "2"),
+        ("?against=1", 1, "1"),
+        ("?against=9", 2, "2"),
+        ("?against=3", None, None),
+    ):
+        context = client.get(address + query).context
+        assert (context["compared"] and context["compared"].version) == version
+        assert [change.before for change in context["changes"]] == ([before] if before else [])
+    first = client.get(reverse("reward-detail", args=[project.slug, specs[0].pk])).context
+    assert first["compared"] is None and [spec.version for spec in first["versions"]] == [3, 2, 1]
+    edit, delete = (reverse(name, args=[project.slug, specs[2].pk]) for name in ("reward-edit", "reward-delete"))
+    for who, offers in ((bob, True), (rita, False)):
+        page = client_for(who).get(address).content.decode()
+        assert (edit in page, delete in page) == (offers, offers)
+    assert client_for(rita).post(delete).status_code == 403
+    assert "mine@3 was deleted." in client.post(delete, follow=True).content.decode()
+
+
+def test_saving_says_whether_there_is_a_new_version(
+    project: Project, bob: User, client_for: Callable[..., Client]
+) -> None:
+    spec = reward_spec_save(project=project, user=bob, name="mine", components=starting_components())
+    address, client = reverse("reward-edit", args=[project.slug, spec.pk]), client_for(bob)
+    said = client.post(address, _data(), follow=True).content.decode()
+    assert "Nothing changed, so there is no new version of mine@1." in said
+    said = client.post(address, _data(**{"final_answer.weight": "0.3"}), follow=True).content.decode()
+    assert "mine@2 is saved." in said
+
+
+def test_a_case_that_is_removed_leads_back_to_the_page_that_showed_it(
+    project: Project, bob: User, rita: User, client_for: Callable[..., Client]
+) -> None:
+    spec = reward_spec_save(project=project, user=bob, name="mine", components=starting_components())
+    back = {str(spec.pk): f"/p/joust/rewards/{spec.pk}/", "": "/p/joust/rewards/", "nonsense": "/p/joust/rewards/"}
+    for sent, location in back.items():
+        case = RewardCase.objects.create(project=project, name="c", messages=[], prompt_length=0, row={}, total=[0, 1])
+        address = reverse("reward-case-delete", args=[project.slug, case.pk])
+        assert client_for(rita).post(address, {"spec": sent}).status_code == 403
+        answer = client_for(bob).post(address, {"spec": sent}, follow=True)
+        assert answer.redirect_chain[0][0] == location and "The test case c was deleted." in answer.content.decode()
+    assert not RewardCase.objects.exists()
