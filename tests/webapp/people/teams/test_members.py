@@ -26,7 +26,14 @@ from webapp.people.teams.logins import (
 from webapp.people.teams.models import ApiToken, LoginLink, LoginThrottle, Membership, Project, Role, Team, User
 from webapp.people.teams.oidc import person_of
 from webapp.people.teams.selectors import member_rows, teams_owned
-from webapp.people.teams.services import member_add, member_remove, member_set_role, person_set_active
+from webapp.people.teams.services import (
+    hub_token_set,
+    hub_token_since,
+    member_add,
+    member_remove,
+    member_set_role,
+    person_set_active,
+)
 from webapp.people.teams.sudo import CONFIRMED_AT
 from webapp.people.teams.tokens import machine_create, machine_end, token_create, tokens_ended
 
@@ -257,3 +264,20 @@ def test_the_form_of_a_project_hides_the_only_team(client_for: Clients, project:
     page = client.get(reverse("project-new")).content.decode()
     assert 'type="hidden" name="team"' not in page and "Archers" in page
     assert _login(Client(), "alice", "x") == 422
+
+
+def test_the_token_that_is_named_is_revoked(client_for: Clients, bob: User) -> None:
+    tokens = [token_create(user=bob, name=name, role="viewer")[0] for name in ("a", "b", "c")]
+    said = client_for(bob).post(reverse("token-revoke", args=[tokens[1].pk]), follow=True).content.decode()
+    assert "b is revoked; programs that use it are refused from now on." in said
+    assert list(ApiToken.objects.filter(revoked_at=None).order_by("name").values_list("name", flat=True)) == ["a", "c"]
+
+
+@pytest.mark.parametrize(("length", "good"), [(7, False), (8, True), (500, True), (501, False)])
+def test_a_token_of_a_hub_has_a_least_and_a_largest_length(length: int, good: bool, project: Project) -> None:
+    if good:
+        hub_token_set(project=project, token=f" {'t' * length} ")
+        assert hub_token_since(project) is not None
+        return
+    with pytest.raises(ValidationError, match="That is no token"):
+        hub_token_set(project=project, token="t" * length)
