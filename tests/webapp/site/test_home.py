@@ -34,6 +34,8 @@ def test_deletions_that_failed_are_shown_to_their_team_alone(
 ) -> None:
     for state in ("failed", "waiting", "done"):
         Removal.objects.create(team=project.team, name=state, state=state)
+    for kind in ("run", TEAM):
+        Removal.objects.create(name="of no team", state="failed" if kind != TEAM else "waiting", kind=kind)
     Removal.objects.create(team=project.team, name="Knights", state="waiting", kind=TEAM)
     shown = [_deletions(alice), _deletions(alice, project)]
     assert [[item.removal.name for item in found["failed"]] for found in shown] == [["failed"], ["failed"]]

@@ -16,7 +16,7 @@ from django.urls import URLPattern, URLResolver, get_resolver
 from tests.growth import queries_of
 from webapp.people.teams.models import Project, Team, User
 from webapp.reading.inspector.models import SavedView
-from webapp.site.rail import NEWEST_VIEWS, page_of
+from webapp.site.rail import NEWEST_VIEWS, RAIL, page_of, pages_for
 
 FIND = "project-rollouts"
 pytestmark = pytest.mark.django_db
@@ -102,6 +102,15 @@ def test_owners_see_what_only_owners_may_open(
         assert below(client_for(user), settings) == common
     owned = [(settings + "tokens/", ""), (settings + "machines/", "")]
     assert below(client_for(alice), settings) == [*common[:4], *owned, *common[4:]]
+
+
+@pytest.mark.parametrize(("role", "owns"), [(None, False), ("viewer", False), ("editor", False), ("owner", True)])
+def test_tokens_and_machines_are_pages_of_owners(role: str | None, owns: bool) -> None:
+    read = Project(slug="joust")
+    if role:
+        read.role = role  # type: ignore[attr-defined]
+    shown = {page.url_name for group in RAIL for page in pages_for(read, group)}
+    assert ("team-tokens" in shown, "team-machines" in shown) == (owns, owns) and "run-list" in shown
 
 
 def test_every_page_of_a_project_has_a_place() -> None:

@@ -158,11 +158,13 @@ def test_administrators_drain_on_the_page(admin: User, bob: User, client_for: An
     assert client_for(bob).post(address, {"host": "a", "on": "1"}).status_code == 403
     assert address not in client_for(bob).get("/workers/").content.decode() and not Drain.objects.exists()
     assert "Drain a" in client_for(admin).get("/workers/").content.decode()
+    assert client_for(admin).get(address, {"host": "a", "on": "1"}).status_code == 405 and not Drain.objects.exists()
     assert client_for(admin).post(address, {"host": "a", "on": "1"}).status_code == 302
     client_for(admin).post(address, {"host": "a", "on": "1"})
     assert Drain.objects.get().by == "alice"
     for person in (admin, bob):
         assert "It finishes what it runs and takes nothing new." in client_for(person).get("/workers/").content.decode()
+    assert "no worker reports from it" not in client_for(admin).get("/workers/").content.decode()
     Worker.objects.all().delete()
     page = client_for(admin).get("/workers/").content.decode()
     assert "The host a is draining, and no worker reports from it." in page and "Let a work again" in page

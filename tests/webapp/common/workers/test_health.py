@@ -18,6 +18,7 @@ from webapp.datasets.models import Dataset
 from webapp.engine.models import ReaperMark
 from webapp.foreign.models import RunImport
 from webapp.people.teams.models import Project, User
+from webapp.runs.models import Run
 from webapp.site import workers
 
 pytestmark = pytest.mark.django_db
@@ -105,6 +106,28 @@ def test_what_waits_and_what_is_being_done(project: Project, settings: Any) -> N
     short, long = work.loads()
     assert short == work.Load("short", 2, at_work=1)
     assert (long.at_work, long.waiting, round(long.oldest_s or 0, -1)) == (0, 4, 300)
+
+
+def test_runs_of_other_teams_are_at_work_without_a_name(
+    rita: User, charlie: User, make_run: Callable[..., Run], project: Project
+) -> None:
+    at = timezone.now()
+    for name, ago_s, more in (
+        ("later", 10, {}),
+        ("earlier", 20, {"state": "stopping"}),
+        ("ended", 30, {"state": "failed"}),
+        ("unknown", 30, {"lease_worker": ""}),
+    ):
+        fields = {"state": "running", "lease_worker": "train@a", "lease_started_at": at - timedelta(seconds=ago_s)}
+        made = make_run(name=name, **{**fields, **more})
+        if name == "later":
+            newest = made
+    found = workers._runs_at_work(rita)
+    assert [run.name for run in found["train@a"]] == ["earlier", "later"] and set(found) == {"train@a"}
+    assert found["train@a"][1].url_args == ("joust", str(newest.pk))
+    assert [tuple(run) for run in workers._runs_at_work(charlie)["train@a"]] == [("", None)] * 2
+    charlie.is_superuser = True
+    assert [tuple(run) for run in workers._runs_at_work(charlie)["train@a"]] == [("earlier", None), ("later", None)]
 
 
 def test_the_page_says_whether_the_clockwork_looks(

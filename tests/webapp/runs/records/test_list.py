@@ -132,13 +132,17 @@ def test_a_star_is_one_persons(client_for: Any, project: Any, rita: Any, bob: An
     part = client_for(rita).post(url, {"on": "1"}, headers={"HX-Request": "true"}).content.decode()
     assert 'aria-pressed="true"' in part and "<html" not in part
     client_for(rita).post(url, {"on": "1"})
+    assert client_for(rita).get(url, {"on": "0"}).status_code == 405
     assert [star.user for star in RunStar.objects.all()] == [rita]
     pressed = f'id="star-{run.pk}" name="on" value="0"'
     assert pressed in client_for(rita).get(_url("run-list", project)).content.decode()
     assert pressed not in client_for(bob).get(_url("run-list", project)).content.decode()
     shown = [client_for(user).get(_url("run-detail", project, run.pk)).context["starred"] for user in (rita, bob)]
     assert shown == [True, False]
-    client_for(rita).post(url, {"on": "0"})
+    client_for(bob).post(url, {"on": "1"})
+    off = client_for(rita).post(url, {"on": "0"}, headers={"HX-Request": "true"}).content.decode()
+    assert 'aria-pressed="false"' in off and [star.user for star in RunStar.objects.all()] == [bob]
+    client_for(bob).post(url, {"on": "0"})
     assert not RunStar.objects.exists() and not AuditEntry.objects.exists()
 
 
@@ -196,8 +200,10 @@ def test_several_runs_are_tagged_all_or_none(client_for: Any, project: Any, bob:
     full = make_run(name="full", tags=[f"t{n}" for n in range(10)])
     free = make_run(name="free", tags=["old", "keep"])
     client, url = client_for(bob), _url("run-tag", project)
-    page = client.get(url, {"c": [full.pk, free.pk]}).content.decode()
-    assert "Tag 2 runs" in page and 'value="old"' in page
+    shown = client.get(url, {"c": [full.pk, "no id", make_run(name="a last", tags=["zeta"]).pk, free.pk]})
+    assert [run.name for run in shown.context["chosen"]] == ["a last", "free", "full"]
+    assert shown.context["theirs"] == ["keep", "old", *[f"t{n}" for n in range(10)], "zeta"]
+    assert "Tag 3 runs" in shown.content.decode() and 'value="old"' in shown.content.decode()
     answer = client.post(url, {"c": [full.pk, free.pk], "add": "new", "remove": "old"})
     assert answer.status_code == 422 and "full: A run has at most 10 tags." in answer.content.decode()
     free.refresh_from_db()

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import uuid
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from django.utils import timezone
 
 from training.config import JobConfig
+from webapp.people.teams.models import Project
+from webapp.results.summary import Advice
 from webapp.runs.models import Run
 from webapp.runs.rollouts.models import Rollout
 from webapp.site.run_pages import flight
+from webapp.site.run_pages.ended import Reader, next_steps, rounded
 from webapp.site.run_pages.flight import _box_of, _drawn_groups, _Last, _slowest_lines, _Words
 from webapp.site.run_pages.list_views import _may_change
 from webapp.site.run_pages.page import actions
@@ -146,3 +150,49 @@ def test_the_slowest_are_the_three_that_began_first(monkeypatch: pytest.MonkeyPa
     none = _slowest_lines([done], "", _words())
     assert [line.rollout for line in none] == [None] * 3 and none[0].about and not none[1].about
     assert none[0].about != _slowest_lines([], "", _words())[0].about
+
+
+def _steps(
+    *, next_act: str = "", editor: bool = True, advice: tuple[str, ...] = (), made: Any = None, **can: bool
+) -> Any:
+    run = Run(pk=uuid.UUID(int=1), name="first")
+    run.project = Project(slug="joust")
+    given = [Advice(code, f"why {code}", f"do {code}", f"/{code}/") for code in advice]
+    found: Any = SimpleNamespace(advice=given, made=made)
+    rights = {"resume": False, "clone": False, **can}
+    reader = Reader(rights, editor, "/evaluate/", "/chat/", clone_url="/clone/", next_act=next_act)
+    return next_steps(run, found, reader)
+
+
+@pytest.mark.parametrize(
+    ("can", "code", "posts"),
+    [({"resume": True, "clone": True}, "resume", True), ({"clone": True}, "clone", False), ({}, "wait", False)],
+)
+def test_a_run_that_did_not_succeed_is_resumed_rather_than_cloned(can: Any, code: str, posts: bool) -> None:
+    (step,) = _steps(next_act="It failed.", **can)
+    assert (step.code, step.sentence, step.posts) == (code, "It failed.", posts)
+    assert bool(step.label) == bool(step.url) == (code != "wait")
+
+
+def test_what_continues_it_goes_before_the_evaluation_and_that_before_other_advice() -> None:
+    found = _steps(next_act="It failed.", advice=("slower", "evaluate", "longer"), resume=True)
+    assert [step.code for step in found] == ["resume", "evaluate", "slower", "longer"]
+    assert found[1][:4] == ("evaluate", "why evaluate", "do evaluate", "/evaluate/")
+
+
+def test_without_advice_the_model_is_next_and_without_one_a_comparison() -> None:
+    point = SimpleNamespace(pk=7)
+    made = SimpleNamespace(compare_url="/base/", model=None, checkpoint=point)
+    assert [step.code for step in _steps(made=made, editor=False)] == ["base"]
+    made.compare_url = ""
+    (register,) = _steps(made=made)
+    assert register.code == "register" and register.url.endswith("/models/new/?kind=run&checkpoint=7&name=first")
+    assert [step.code for step in _steps(made=made, editor=False)] == ["compare"]
+    made.model = "registered"
+    (compare,) = _steps(made=made)
+    assert (compare.code, compare.url.partition("?")[2]) == ("compare", f"c={uuid.UUID(int=1)}")
+    assert [step.code for step in _steps()] == ["compare"]
+
+
+def test_a_count_has_three_digits_and_zeros() -> None:
+    assert [rounded(number) for number in (0, 999, 1234, 1_234_567)] == ["0", "999", "1,230", "1,230,000"]

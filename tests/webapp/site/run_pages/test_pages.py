@@ -23,6 +23,7 @@ from webapp.people.teams.models import Project, User
 from webapp.runs.metrics.models import MetricPoint
 from webapp.runs.models import Run, RunEvent
 from webapp.runs.records.selectors import aged, stalled
+from webapp.runs.registry.models import Checkpoint
 from webapp.runs.reports import event_words
 from webapp.runs.rollouts.models import Rollout, Turn
 from webapp.runs.states import RunState
@@ -392,6 +393,20 @@ def test_why_a_state_changed_is_in_the_readers_language(make_run: Make, project:
         assert event_words({"kind": "state", "payload": {"reason": "launched by ana"}}).endswith("launched by ana")
         for template in STATE_REASONS:
             assert translation.gettext(template) != template, template
+
+
+def test_the_newest_checkpoints_are_listed_and_of_one_step_the_last_try(
+    client_for: Clients, make_run: Make, rita: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("webapp.site.run_pages.views.CHECKPOINTS_SHOWN", 3)
+    run = make_run(state=RunState.FAILED)
+    for attempt, step in ((1, 8), (1, 6), (2, 6), (3, 4)):
+        Checkpoint.objects.create(
+            project=run.project, run=run, attempt=attempt, step=step, path=f"{attempt}/{step}", bytes=1, seq=1,
+            created_at=timezone.now(),
+        )  # fmt: skip
+    shown = client_for(rita).get(_url("run-detail", run)).context["checkpoints"]
+    assert [(each.step, each.attempt) for each in shown] == [(8, 1), (6, 2), (6, 1)]
 
 
 def test_older_events_come_page_by_page(client_for: Clients, make_run: Make, rita: User) -> None:

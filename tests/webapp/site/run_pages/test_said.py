@@ -71,6 +71,27 @@ def test_while_none_has_ended_it_is_that_of_the_furthest(run: Run, play: Play) -
     assert said is not None and said.rollout == far
 
 
+def test_among_those_that_ended_together_it_is_the_one_written_last(run: Run, play: Play) -> None:
+    play("a time is not known", finished_at=None)
+    play("written first")
+    last = play("written last")
+    play("written before it")
+    Rollout.objects.filter(pk=last.pk).update(seq=2)
+    said = newest_said(run)
+    assert said is not None and (said.rollout, said.flying) == (last, False)
+
+
+def test_the_furthest_is_of_the_newest_step_and_the_first_of_equals(run: Run, play: Play) -> None:
+    going = {"status": RolloutStatus.RUNNING, "finished_at": None, "turns": 3}
+    play("of a step before", **going | {"step": 2, "turns": 9})
+    play("evaluates", **going | {"turns": 9, "held_out": True})
+    play("second group", **going | {"group": 1, "index": 0})
+    play("second of the first", **going | {"index": 5})
+    first = play("first of the first", **going | {"index": 4})
+    said = newest_said(run)
+    assert said is not None and (said.rollout, said.flying) == (first, True)
+
+
 def test_the_expected_answer_comes_from_the_row(make_dataset: Any, run: Run, play: Play) -> None:
     data = make_dataset([{"messages": [{"role": "user", "content": "9 * 5?"}], "answer": "45"}])
     Run.objects.filter(pk=run.pk).update(config={"kind": "grpo", "data": {"train": str(data.rows_path)}})
