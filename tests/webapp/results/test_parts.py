@@ -1,10 +1,13 @@
-"""The card of a push to a hub, drawn by itself: what it says and offers in each state."""
+"""The page of a model and its card of a push to a hub, drawn by themselves: what they say and offer to whom."""
 
 from __future__ import annotations
 
 import uuid
 from datetime import UTC, datetime
+from types import SimpleNamespace
 from typing import Any
+
+import pytest
 
 from tests.markup import drawn, words
 
@@ -69,3 +72,38 @@ def test_a_model_at_a_glance_has_its_success_its_weights_and_its_size() -> None:
     assert "Size The files are gone. Registered" in _glance(kind="folder") and "by bob" not in _glance()
     marked = _glance(mark="good", get_mark_display="good", marked_at=NOW, created_by={"username": "bob"})
     assert " by bob Mark Good " in marked and "Mark" not in _glance()
+
+
+class _NoSuites:
+    """A project without suites."""
+
+    objects = SimpleNamespace(filter=lambda **_of: [])
+
+
+def _model(monkeypatch: pytest.MonkeyPatch, **context: Any) -> str:
+    monkeypatch.setattr("webapp.evaluation.suites.templatetags.suites.Suite", _NoSuites)
+    one = {"pk": PK, "name": "small", "kind": "hub", "reference": "model:small", "created_at": NOW}
+    one |= context.pop("model", {})
+    given = {"bytes": None, "push_form": {}, "marks": [("good", "good"), ("bad", "bad")], **context}
+    return drawn("model_pages/detail.html", model=one, **given)
+
+
+def test_a_viewer_of_a_model_may_only_download_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    page = _model(monkeypatch, bytes=9)
+    assert f'href="/api/v1/models/{PK}/download"' in page and 'id="push"' in page
+    for act in ("/runs/new/", "/chats/new/", "<form", 'name="mark"', "edit="):
+        assert act not in page, act
+    gone = _model(monkeypatch, can_edit=True)
+    assert "/download" not in gone and 'id="push"' not in gone
+
+
+def test_an_editor_evaluates_a_model_chats_trains_from_it_and_marks_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    page = _model(monkeypatch, can_edit=True)
+    for address in ("runs/new/?kind=evaluate&amp;", "chats/new/?", "runs/new/?"):
+        assert f'href="/p/joust/{address}model=model%3Asmall"' in page, address
+    assert page.count('name="mark"') == 2 and 'aria-pressed="true"' not in page
+    assert "/chats/new/" not in _model(monkeypatch, can_edit=True, model={"kind": "starter"})
+    marked = _model(monkeypatch, can_edit=True, model={"mark": "bad", "get_mark_display": "bad", "marked_at": NOW})
+    assert 'data-mark="bad">bad</span>' in marked and "data-mark" not in page
+    assert 'value="bad" aria-pressed="true"' in marked and 'value="good" aria-pressed="false"' in marked
+    assert marked.count('name="mark"') == 3 and 'name="mark" value="">Take the mark away' in marked
