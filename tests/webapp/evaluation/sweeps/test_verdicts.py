@@ -44,7 +44,7 @@ def setting(
         (0.25, 0.01, (), (0.75, 0.5), "seeds"),
         (0.25, 0.01, (0.25, 0.375, 0.4375), (0.5, 0.5), "helped"),
         (0.25, 0.01, (0.25, 0.375, 0.5), (0.5, 0.5), "seeds"),
-        (0.25, 0.01, (0.9,), (0.1,), "helped"),  # of one seed there is no spread
+        (0.25, 0.01, (0.9,), (0.1,), "helped"),  # one seed differs from none
         (None, 0.01, (), (), "apart"),
     ],
 )
