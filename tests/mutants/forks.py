@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any, NoReturn
 
 import pytest
@@ -21,12 +22,13 @@ def judged(run: Callable[[], NoReturn], limit_s: float) -> int | None:
     """The exit code of a fork in which this runs; ``None`` for one that was ended at its limit."""
     pid = os.fork()
     if pid == 0:
+        os.setsid()
         run()
     watched = os.pidfd_open(pid)
     ended = select.select([watched], [], [], limit_s)[0]
     os.close(watched)
-    if not ended:
-        os.kill(pid, signal.SIGKILL)
+    with suppress(ProcessLookupError):  # with what its tests have started and could not end
+        os.killpg(pid, signal.SIGKILL)
     code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     return code if ended else None
 
