@@ -126,7 +126,7 @@ def test_pause_and_stop(page_for: Callable[..., Page], alice: User, make_run: Ca
         page.click("#run-stop")
     with held(page):
         taken(page, page.locator("#run-pause" if act == "pause" else "#stop-dialog .button-danger-solid"))
-    page.wait_for_function("!document.documentElement.dataset.taken")
+    page.wait_for_function("document.documentElement && !document.documentElement.dataset.taken")
     run.refresh_from_db()
     assert run.state != RunState.RUNNING or run.wanted_state
 
