@@ -14,6 +14,7 @@ from webapp.runs.models import Run
 from webapp.runs.pins.models import PinnedChart
 from webapp.runs.removal.models import Removal
 from webapp.runs.removal.services import TEAM
+from webapp.site.home import _newest_runs
 from webapp.site.tags import failed_deletions
 from webapp.site.usage import Line, _headline
 
@@ -68,6 +69,15 @@ def test_only_the_newest_runs_come_again(bob: User, project: Project, client_for
     client = client_for(bob)
     assert "<html" in client.get("/p/joust/").content.decode()
     assert "<html" not in client.get("/p/joust/", headers={"HX-Request": "true"}).content.decode()
+
+
+def test_ended_evaluations_are_shown_only_where_there_is_nothing_else(
+    project: Project, make_run: Callable[..., Run]
+) -> None:
+    evaluation = make_run(kind="evaluate", state="succeeded")
+    assert _newest_runs(project) == [evaluation.pk]
+    again, trained = make_run(kind="evaluate", state="running"), make_run(kind="grpo", state="succeeded")
+    assert _newest_runs(project) == [trained.pk, again.pk]
 
 
 def _said(*lines: Line) -> str:

@@ -167,6 +167,7 @@ def test_there_is_an_end_to_links(bob: User, project: Project, saved: SavedCompa
     link_create(saved=other, user=bob, days=1)
     link_revoke(link)
     link, _secret = link_create(saved=saved, user=bob, days=1)
+    assert link.open_at(link.expires_at - timedelta(seconds=1)) and not link.open_at(link.expires_at)
     SharedLink.objects.filter(pk=link.pk).update(expires_at=timezone.now())
     last, _secret = link_create(saved=saved, user=bob, days=1)
     assert (links_open(saved), links_open(other)) == (MOST_LINKS, 1)

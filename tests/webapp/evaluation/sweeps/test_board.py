@@ -354,6 +354,9 @@ def test_strangers_and_other_projects_do_not_see_it(
     sweep = make_sweep([(SEED, [1, 2])])
     assert client_for(charlie).get(reverse("sweep-detail", args=[project.slug, sweep.pk])).status_code == 404
     assert client_for(charlie).get(reverse("sweep-detail", args=["elsewhere", sweep.pk])).status_code == 404
+    make_sweep([(SEED, [1, 2, 3])], name="theirs", project=Project.objects.get(slug="elsewhere"))
+    lines = client_for(bob).get(reverse("sweep-list", args=[project.slug])).context["lines"]
+    assert [(line.sweep, line.runs, line.ended) for line in lines] == [(sweep, 2, 2)]
 
 
 def test_a_large_sweep_asks_as_often_as_a_small_one(

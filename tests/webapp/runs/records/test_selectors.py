@@ -207,6 +207,8 @@ def test_exactly_as_many_events_as_asked_for_are_all(make_run: Any, limit: int, 
     found = run_events_after(run, 0, limit)
     assert [event.seq for event in found["items"]] == numbers
     assert (found["more"], found["ended"], found["after"]) == (more, not more, 2 if more else 6)
+    assert [event.seq for event in run_events_after(run, 1, limit)["items"]] == [2, 5]
+    assert [run_events_after(run, after, limit)["items"] for after in (5, 6, 99)] == [[]] * 3
     changes = run_changes_after(run, 0, limit)
     assert [event.seq for event in changes.rows["events"]] == numbers
     assert (changes.more, changes.seq) == (more, 2 if more else 6)
