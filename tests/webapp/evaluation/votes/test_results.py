@@ -4,6 +4,7 @@ API."""
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -13,8 +14,8 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from webapp.evaluation.votes.models import Ballot, Vote, VoteRound
-from webapp.evaluation.votes.selectors import results_of
+from webapp.evaluation.votes.models import Answer, Ballot, RoundContestant, Vote, VoteRound
+from webapp.evaluation.votes.selectors import _disputed_ballots, results_of
 from webapp.evaluation.votes.services import first_left, side_of, vote_cast
 from webapp.people.teams.models import AuditEntry, Membership, Project, User
 from webapp.runs.models import Run
@@ -118,6 +119,24 @@ def test_simulated_voters_give_back_what_was_planted(
     assert agreed.low < 0.8 * 0.9 + 0.2 * 0.1 + 0.06 and agreed.high > 0.66
     assert found.agreement.questions == 150 and found.agreement.alpha is not None and 0 < found.agreement.alpha < 0.5
     assert len(found.disputed) == 10
+
+
+def test_the_clearest_votes_against_the_reward_come_first() -> None:
+    names = {1: RoundContestant(name="alpha"), 2: RoundContestant(name="beta")}
+    rewards = {1: (1.0, 0.0), 2: (1.0, 0.5), 3: (0.0, 1.0), 4: (0.5, 0.5), 5: (0.0, 1.0), 6: (1.0, 0.0)}
+    ballots = [
+        Ballot(pk=number, number=number, first_id=1, second_id=2, first_reward=first, second_reward=second)
+        for number, (first, second) in rewards.items()
+    ]
+    votes = {1: (0, 1), 2: (1, 3), 3: (2, 0), 4: (0, 3), 5: (0, 3), 6: (1, 1)}
+    tallies = {number: Counter({Answer.FIRST: a, Answer.SECOND: b}) for number, (a, b) in votes.items()}
+    found = _disputed_ballots(ballots, tallies, names)
+    assert [(item.ballot.pk, item.preferred.name, item.votes, item.against) for item in found] == [
+        (3, "alpha", 2, 0),
+        (2, "beta", 3, 1),
+        (1, "beta", 1, 0),
+    ]
+    assert [(item.reward, item.other_reward) for item in found] == [(0.0, 1.0), (0.5, 1.0), (0.0, 1.0)]
 
 
 def test_the_page_says_every_figure_with_its_n(

@@ -177,7 +177,9 @@ def test_settings_are_kept_and_shown_again(client_for: Callable[..., Client], bo
     watch, reader = Watch.objects.get(), Reader.objects.get()
     assert (watch.user, watch.project, watch.scope, watch.mail) == (bob, project, "all", True)
     assert (reader.language, len(reader.muted), "run_failed" in reader.muted) == ("zh-hans", 6, False)
-    page = client.get("/notifications/settings/").content.decode()
+    shown = client.get("/notifications/settings/")
+    assert shown.context["form"]["told"].value() == ["run_failed"]
+    page = shown.content.decode()
     assert '<option value="all" selected>' in page and '<option value="zh-hans" selected>' in page
 
 
