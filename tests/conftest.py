@@ -125,6 +125,12 @@ def charlie(db: None) -> User:
 
 
 @pytest.fixture
+def elsewhere(charlie: User) -> Project:
+    """The stranger's project."""
+    return Project.objects.get(slug="elsewhere")
+
+
+@pytest.fixture
 def client_for() -> Callable[..., Client]:
     """``client_for(user)``: a browser of theirs, in which they have just logged in, or more than fifteen minutes ago
     (``old=True``); ``client_for(None)`` is anonymous. CSRF is enforced on request."""

@@ -38,12 +38,6 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @pytest.fixture
-def elsewhere(charlie: User) -> Project:
-    """A project of strangers."""
-    return Project.objects.get(slug="elsewhere")
-
-
-@pytest.fixture
 def chat(project: Project, alice: User) -> Chat:
     """A chat of alice with a model of Hugging Face."""
     return Chat.objects.create(

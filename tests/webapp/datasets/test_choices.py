@@ -22,16 +22,10 @@ from webapp.datasets.choices import (
     tokenizer_folder,
 )
 from webapp.datasets.models import DatasetState
-from webapp.people.teams.models import Project, User
+from webapp.people.teams.models import Project
 from webapp.runs.registry.models import ModelKind, RegisteredModel
 
 Builder = Callable[..., Any]
-
-
-@pytest.fixture
-def elsewhere(charlie: User) -> Project:
-    """A project of strangers."""
-    return Project.objects.get(slug="elsewhere")
 
 
 def folder(settings: Any, path: Path, *names: str) -> None:

@@ -34,7 +34,7 @@ from webapp.datasets.recorded import (
     rows_at,
 )
 from webapp.datasets.rollouts import gaps_of, pairs_order, pairs_problem, rollouts_order
-from webapp.people.teams.models import Project, User
+from webapp.people.teams.models import Project
 from webapp.runs.models import Run
 from webapp.runs.rollouts.models import Rollout, Turn
 
@@ -46,12 +46,6 @@ GIB = 1024**3
 @pytest.fixture(autouse=True)
 def _no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
     at_once(monkeypatch)
-
-
-@pytest.fixture
-def elsewhere(charlie: User) -> Project:
-    """A project of strangers."""
-    return Project.objects.get(slug="elsewhere")
 
 
 @pytest.fixture

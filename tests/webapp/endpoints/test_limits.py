@@ -137,12 +137,6 @@ def made(project: Project, name: str = "gpt", **over: Any) -> Endpoint:
     return Endpoint.objects.create(project=project, name=name, url="https://93.184.216.34/v1", model="m", **over)
 
 
-@pytest.fixture
-def elsewhere(charlie: User) -> Project:
-    """A project of strangers."""
-    return Project.objects.get(slug="elsewhere")
-
-
 def test_a_project_has_at_most_a_hundred_endpoints(project: Project, elsewhere: Project, alice: User) -> None:
     Endpoint.objects.bulk_create(
         Endpoint(project=where, name=f"e{number}", url="https://93.184.216.34/v1", model="m")

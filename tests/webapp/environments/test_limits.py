@@ -47,12 +47,6 @@ def _no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
     at_once(monkeypatch)
 
 
-@pytest.fixture
-def elsewhere(charlie: User) -> Project:
-    """A project of strangers."""
-    return Project.objects.get(slug="elsewhere")
-
-
 def started(project: Project, name: str = "mine", replicas: str = "", **over: Any) -> Environment:
     """One whose servers are started here; ``replicas`` are their states by the first letters."""
     made = Environment.objects.create(

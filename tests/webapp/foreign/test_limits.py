@@ -51,12 +51,6 @@ def _no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
     at_once(monkeypatch)
 
 
-@pytest.fixture
-def elsewhere(charlie: User) -> Project:
-    """A project of strangers."""
-    return Project.objects.get(slug="elsewhere")
-
-
 def files(*sizes: int) -> list[SimpleUploadedFile]:
     return [SimpleUploadedFile(f"f{number}.log", b"x" * size) for number, size in enumerate(sizes)]
 

@@ -40,12 +40,6 @@ pytestmark = pytest.mark.django_db
 Builder = Callable[..., Any]
 
 
-@pytest.fixture
-def elsewhere(charlie: User) -> Project:
-    """A project of strangers."""
-    return Project.objects.get(slug="elsewhere")
-
-
 # --- Findings ---------------------------------------------------------------------------------------------------------
 GOOD, HARD, SOFT, REMARK = (
     Check("t", True, hard=True),

@@ -50,12 +50,6 @@ def _no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
     at_once(monkeypatch)
 
 
-@pytest.fixture
-def elsewhere(charlie: User) -> Project:
-    """A project of strangers."""
-    return Project.objects.get(slug="elsewhere")
-
-
 def begun(project: Project, user: User, **query: str) -> Start:
     request = RequestFactory().get("/", query)
     request.user = user

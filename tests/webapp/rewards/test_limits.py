@@ -41,12 +41,6 @@ def _no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
     at_once(monkeypatch)
 
 
-@pytest.fixture
-def elsewhere(charlie: User) -> Project:
-    """A project of strangers."""
-    return Project.objects.get(slug="elsewhere")
-
-
 def case(**over: Any) -> RewardCase:
     fields: dict[str, Any] = {"name": "c", "messages": [], "prompt_length": 0, "row": {}, "total": [0.0, 1.0]}
     return RewardCase(**(fields | over))

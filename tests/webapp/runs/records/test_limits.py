@@ -61,11 +61,6 @@ def busy(line: Make) -> Make:
     return make
 
 
-@pytest.fixture
-def elsewhere(charlie: User) -> Project:
-    return Project.objects.get(slug="elsewhere")
-
-
 def workers(*names: str) -> None:
     at = timezone.now()
     for name in names:

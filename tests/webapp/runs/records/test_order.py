@@ -283,11 +283,6 @@ def at_work(run: Run, minutes: float = 0) -> Run:
     return run
 
 
-@pytest.fixture
-def elsewhere(charlie: User) -> Project:
-    return Project.objects.get(slug="elsewhere")
-
-
 @pytest.mark.django_db
 def test_the_time_of_the_last_day_is_read_from_attempts(line: Make, elsewhere: Project, alice: User) -> None:
     mine, theirs = line(created_by=alice), line(project=elsewhere)

@@ -40,11 +40,6 @@ def admin(alice: User) -> User:
 
 
 @pytest.fixture
-def elsewhere(charlie: User) -> Project:
-    return Project.objects.get(slug="elsewhere")
-
-
-@pytest.fixture
 def config(make_dataset: Any, make_environment: Any) -> JobConfig:
     options = {
         "data": {"train": make_dataset(bytes=0).reference},
