@@ -9,6 +9,7 @@ from django.test import Client
 from pydantic import ValidationError
 
 from tests.webapp.api.answers import PREFIX, complaints
+from tests.working import at_once
 from webapp.common.answers import Answer
 
 
@@ -29,3 +30,9 @@ def answers_are_as_the_schema_says(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(Client, "request", asked)
     monkeypatch.setattr("webapp.common.answers.report_misfit", fail)
+
+
+@pytest.fixture
+def no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Work that is asked for is noted in its row, and no message is sent."""
+    at_once(monkeypatch)

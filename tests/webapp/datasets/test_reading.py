@@ -18,7 +18,7 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import translation
 
-from tests.working import at_once, done
+from tests.working import done
 from webapp.common.serving import cell
 from webapp.common.text import message_of
 from webapp.datasets import services, versions
@@ -29,6 +29,7 @@ from webapp.datasets.services import source_clean
 from webapp.datasets.versions import dataset_append
 from webapp.people.teams.models import Project, User
 
+pytestmark = pytest.mark.usefixtures("no_broker")
 TABLE = "问题,solution,topic\nWhat is 2 + 3?,5,sums\n二加三是多少?,5,sums\n,7,sums\n".encode()
 ROW = {"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}]}
 GOOD = (json.dumps(ROW) + "\n").encode()
@@ -40,11 +41,6 @@ QUESTION = {
 }
 ANSWER = {"id": "multi_turn_base_0", "ground_truth": [["ls()"]]}
 DOCUMENT = {"name": "ls", "description": "List.", "parameters": {"type": "dict", "properties": {}, "required": []}}
-
-
-@pytest.fixture(autouse=True)
-def _no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
-    at_once(monkeypatch)
 
 
 def _file(data: bytes | dict[str, Any], name: str = "x.json") -> SimpleUploadedFile:

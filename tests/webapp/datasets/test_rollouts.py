@@ -17,7 +17,6 @@ from django.core.exceptions import ValidationError
 from django.utils import timezone
 
 from tests.training.exports.test_pairs import journal, rollout, scored
-from tests.working import at_once
 from training.errors import DataError
 from webapp.common.storage import attempt_dir
 from webapp.datasets import rollouts as rollouts_module
@@ -38,14 +37,9 @@ from webapp.people.teams.models import Project
 from webapp.runs.models import Run
 from webapp.runs.rollouts.models import Rollout, Turn
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("no_broker")]
 Builder = Callable[..., Any]
 GIB = 1024**3
-
-
-@pytest.fixture(autouse=True)
-def _no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
-    at_once(monkeypatch)
 
 
 @pytest.fixture

@@ -11,7 +11,6 @@ import pytest
 from django.core.exceptions import ValidationError
 from django.core.files.uploadedfile import SimpleUploadedFile
 
-from tests.working import at_once
 from webapp.datasets import services
 from webapp.datasets.models import Dataset, DatasetExport, DatasetState
 from webapp.datasets.operations import ExportOptions, export_order, operation_order
@@ -19,15 +18,11 @@ from webapp.datasets.services import files_clean, packed, source_clean, too_larg
 from webapp.datasets.versions import dataset_append
 from webapp.people.teams.models import Project, User
 
+pytestmark = pytest.mark.usefixtures("no_broker")
 Builder = Callable[..., Any]
 GIB = 1024**3
 ROW = {"messages": [{"role": "user", "content": "hi"}]}
 LINE = b'{"messages": [{"role": "user", "content": "hi"}]}\n'
-
-
-@pytest.fixture(autouse=True)
-def _no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
-    at_once(monkeypatch)
 
 
 def sent(name: str = "a.jsonl", data: bytes = LINE) -> SimpleUploadedFile:

@@ -12,7 +12,6 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from tests.working import at_once
 from training.errors import EnvironmentUnreachable
 from webapp.environments.checks import Answer
 from webapp.environments.models import DatasetOrder, Environment, EnvironmentSample, Kind, Replica
@@ -38,13 +37,8 @@ from webapp.environments.services import (
 from webapp.environments.tokens import trainer_access
 from webapp.people.teams.models import Project, User
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("no_broker")]
 Builder = Callable[..., Any]
-
-
-@pytest.fixture(autouse=True)
-def _no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
-    at_once(monkeypatch)
 
 
 def started(project: Project, name: str = "mine", replicas: str = "", **over: Any) -> Environment:

@@ -16,7 +16,6 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 from django.urls import reverse
 
-from tests.working import at_once
 from training.errors import DataError
 from webapp.foreign.figure_files import (
     Figure,
@@ -42,13 +41,8 @@ from webapp.foreign.models import RunExport, RunImport
 from webapp.people.teams.models import Project, User
 from webapp.runs.models import Run
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("no_broker")]
 GIB = 1024**3
-
-
-@pytest.fixture(autouse=True)
-def _no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
-    at_once(monkeypatch)
 
 
 def files(*sizes: int) -> list[SimpleUploadedFile]:

@@ -11,7 +11,6 @@ from django.http import Http404
 from django.test import RequestFactory
 from django.utils import timezone
 
-from tests.working import at_once
 from training.config import JobConfig
 from training.presets import DatasetNeed, EnvironmentNeed, RewardNeed, presets
 from webapp.datasets.models import Dataset
@@ -41,13 +40,8 @@ from webapp.rewards.models import RewardSpec
 from webapp.runs.models import Run
 from webapp.runs.registry.models import Checkpoint
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("no_broker")]
 Builder = Callable[..., Any]
-
-
-@pytest.fixture(autouse=True)
-def _no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
-    at_once(monkeypatch)
 
 
 def begun(project: Project, user: User, **query: str) -> Start:

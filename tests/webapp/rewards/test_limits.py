@@ -14,7 +14,6 @@ from django.utils import timezone
 
 from envs.wire import Message
 from tests.webapp.rewards.test_paid import GOOD, WRONG, recorded, spec
-from tests.working import at_once
 from training.config import JobConfig, RewardComponent
 from training.rewards.base import Episode
 from webapp.people.teams.models import Project, User
@@ -32,13 +31,9 @@ from webapp.rewards.services import reward_spec_delete, reward_spec_save
 from webapp.runs.models import Run
 from webapp.runs.rollouts.models import Rollout
 
+pytestmark = pytest.mark.usefixtures("no_broker")
 Builder = Callable[..., Any]
 TALK = '[{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]'
-
-
-@pytest.fixture(autouse=True)
-def _no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
-    at_once(monkeypatch)
 
 
 def case(**over: Any) -> RewardCase:

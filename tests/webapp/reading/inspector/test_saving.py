@@ -13,7 +13,7 @@ from django.urls import reverse
 from tests.markup import dense
 from tests.training.exports.test_pairs import journal, rollout, scored
 from tests.webapp.reading.inspector.conftest import Played
-from tests.working import at_once, done
+from tests.working import done
 from training.journal import GroupScored
 from webapp.common.storage import attempt_dir
 from webapp.datasets.models import Dataset, DatasetState
@@ -26,13 +26,9 @@ from webapp.rewards.models import RewardCase, RolloutSet
 from webapp.runs.models import Run
 from webapp.runs.rollouts.models import Rollout, Turn, rollout_id
 
+pytestmark = pytest.mark.usefixtures("no_broker")
 ClientFor = Callable[..., Client]
 TOOL = {"type": "function", "function": {"name": "calculator", "description": "", "parameters": {"type": "object"}}}
-
-
-@pytest.fixture(autouse=True)
-def _no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
-    at_once(monkeypatch)
 
 
 def save(client: Client, run: Run, query: str = "", **fields: str) -> Any:
