@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from playwright.sync_api import Page, Route, expect
 
 from envs.wire import Message, ToolCall
 from tests.browser.test_run_page import Trainer, _begin, _finish, _wait, tab, trainer
@@ -168,12 +169,44 @@ def test_a_viewer_is_offered_no_orders(trainer: Trainer, page_for: Callable[...,
     assert page.locator("[data-order], #order-end").count() == 0
 
 
+TIMING = {"timing/step": 4.0, "timing/generation": 1.0, "timing/environment": 2.0, "timing/training": 1.0}
+
+
+def test_a_step_that_ends_before_the_first_frame_is_on_its_card(
+    page_for: Callable[..., Page], bob: User, trainer: Trainer
+) -> None:
+    """The page was drawn before the step ended, and its socket answers after."""
+    page, sockets = page_for(bob), []
+    page.route_web_socket("**/ws/runs/**", lambda socket: sockets.append(socket))
+    page.goto(f"/p/joust/runs/{trainer.lease.run_id}/")
+    page.locator("#times").scroll_into_view_if_needed()
+    _wait(page, ".times-legend", "No times were recorded.")
+    trainer.say(Metrics(step=2, values={"reward": 0.5, **TIMING}))
+    sockets[0].connect_to_server()
+    _wait(page, ".times-legend", "environment 50%")
+
+
+def test_a_step_that_ends_while_its_card_is_fetched_is_fetched_too(tab: Any, trainer: Trainer) -> None:
+    tab.locator("#times").scroll_into_view_if_needed()
+    _wait(tab, ".times-legend", "No times were recorded.")
+    asked: list[Route] = []
+    tab.route("**/times/", lambda route: route.continue_() if asked else asked.append(route))
+    with tab.expect_request("**/times/"):
+        trainer.say(Metrics(step=2, values={"reward": 0.5, **TIMING}))
+    tab.wait_for_timeout(50)  # in which Playwright calls the route
+    early = asked[0].fetch()
+    trainer.say(Metrics(step=3, values={"reward": 0.5, **TIMING, "timing/environment": 3.0}))
+    _wait(tab, "#run-steps", "step 3 of 10")
+    tab.wait_for_timeout(3500)  # longer than the page waits after one step before it has the cards fetched for the next
+    asked[0].fulfill(response=early)
+    expect(tab.locator("#times table tbody tr")).to_have_count(2, timeout=15_000)
+
+
 def test_the_bars_of_the_last_steps_come_by_themselves_and_move_nothing(tab: Any, trainer: Trainer) -> None:
     tab.locator("#times").scroll_into_view_if_needed()
     _wait(tab, ".times-legend", "No times were recorded.")
     height = tab.locator("#times").bounding_box()["height"]
-    timing = {"timing/step": 4.0, "timing/generation": 1.0, "timing/environment": 2.0, "timing/training": 1.0}
-    trainer.say(Metrics(step=2, values={"reward": 0.5, **timing}))
+    trainer.say(Metrics(step=2, values={"reward": 0.5, **TIMING}))
     _wait(tab, ".times-legend", "environment 50%")
     assert tab.locator("#times svg rect").count() == 3
     assert (

@@ -13,6 +13,7 @@ import { readView, writeView } from "../lib/view.js";
 import { CurvePanel } from "./run_curves.js";
 
 const OUTPUT_EVERY_MS = 5000;
+const STEP_CARDS_MS = 3000;
 const page = data("run-data");
 const state = emptyState();
 const view = readView(location.search, page.tabs, page.tab);
@@ -21,7 +22,7 @@ const terminal = new Set(page.terminal);
 let dirty = new Set();
 let skewMs = 0;
 /** @type {number | null} */
-let stepSeen = null;
+let stepSeen = page.step; // what the server drew: the first frame may know a later one
 let reopened = false;
 let asked = -1; // the step whose rollouts and turns were asked for
 
@@ -75,7 +76,8 @@ const live = new Live({
   onFrame: (frame) => {
     if (frame.now) skewMs = Date.parse(frame.now) - Date.now();
     for (const part of applyFrame(state, frame)) dirty.add(part);
-    if (frame.type !== "snapshot" && hasEvaluation(frame)) document.dispatchEvent(new Event("tiltyard:evaluated"));
+    const known = frame.type === "snapshot" && frame.seq <= page.seq; // the page was drawn from the same rows
+    if (!known && hasEvaluation(frame)) document.dispatchEvent(new Event("tiltyard:evaluated"));
     if (frame.type === "snapshot" || (frame.type === "step" && frame.step === asked)) asked = -1;
     if (frame.type === "snapshot") begin(frame);
     else if (reopened) askStep(currentStep(state));
@@ -119,13 +121,16 @@ function askStep(step) {
   if (live.send({ type: "step", step })) asked = step;
 }
 
+/** After a step: the cards that the server draws are fetched. The last of several quick steps is not left out. */
+const askCards = batched(() => document.dispatchEvent(new Event("tiltyard:step")), STEP_CARDS_MS);
+
 const draw = batched(() => {
   const parts = dirty;
   dirty = new Set();
   const before = maybe("run")?.dataset.state;
   if (state.run && stepSeen !== state.run.step) {
-    if (stepSeen !== null) document.dispatchEvent(new Event("tiltyard:step")); // its card is the server's
     stepSeen = state.run.step;
+    askCards();
   }
   if (state.run && before && before !== state.run.state) dropMessages();
   if (state.run && (parts.has("run") || parts.has("rollouts"))) {

@@ -169,6 +169,7 @@ def page_data(run: Run, urls: dict[str, str], tab: str) -> dict[str, Any]:
         "tab": tab,
         "socket": f"/ws/runs/{run.pk}/",
         "seq": run.seq,
+        "step": run.step,
         "language": get_language() or "",
         "urls": urls,
         "components": component_titles(components),
