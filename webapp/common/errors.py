@@ -76,8 +76,13 @@ def server_error(request: HttpRequest, exc: BaseException | None = None) -> Http
     headers = {"Retry-After": str(RETRY_AFTER_S)} if passes else {}
     if _wants_json(request):
         return JsonResponse(error_body(request, code), status=status, headers=headers)
+    # A browser loads what it only reads again by itself: time repairs this. A form that was sent is left to its person.
+    again = code == "unavailable" and request.method == "GET"
+    if again:
+        headers["Refresh"] = str(RETRY_AFTER_S)
     # Without the request: a context processor might ask the database.
-    return HttpResponse(get_template(f"{status}.html").render(), status=status, headers=headers)
+    page = get_template(f"{status}.html").render({"again_s": RETRY_AFTER_S if again else None})
+    return HttpResponse(page, status=status, headers=headers)
 
 
 def too_many(request: HttpRequest, exc: TooMany) -> HttpResponse:

@@ -48,6 +48,21 @@ def test_scripts_get_the_one_shape_and_pages_a_page(path: str, accept: str, as_j
         assert [body["code"] for body in bodies] == ["unavailable", "internal", "rate_limited"]
 
 
+@pytest.mark.parametrize(
+    ("method", "error", "refresh"),
+    [
+        ("GET", OperationalError("gone"), "5"),
+        ("POST", OperationalError("gone"), None),
+        ("GET", OSError(errno.ENOSPC, "full"), None),
+        ("GET", ValueError("secret"), None),
+    ],
+)
+def test_a_page_that_time_repairs_is_loaded_again(method: str, error: Exception, refresh: str | None) -> None:
+    answer = server_error(RequestFactory().generic(method, "/p/joust/"), error)
+    assert answer.get("Refresh") == refresh
+    assert ("Your browser loads it again every 5 seconds." in answer.content.decode()) is (refresh is not None)
+
+
 def test_an_outage_is_logged_in_one_line_and_a_fault_by_who_raised_it(caplog: pytest.LogCaptureFixture) -> None:
     request = RequestFactory().get("/p/a%0Ab/")
     try:
