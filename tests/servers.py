@@ -42,11 +42,13 @@ LOG_LINES = 30
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Show the end of the web server's log with a test that failed on it."""
+    """Show the end of the web server's log, and its last warnings, with a test that failed on it."""
     report = yield
     log = item.config.stash.get(SITE_LOG, None)
     if report.failed and log is not None and "site" in getattr(item, "fixturenames", ()):
-        report.sections.append(("log of the web server", "\n".join(log.read_text().splitlines()[-LOG_LINES:])))
+        lines = log.read_text().splitlines()
+        warnings = [line for line in lines[:-LOG_LINES] if " WARNING " in line or " ERROR " in line]
+        report.sections.append(("log of the web server", "\n".join([*warnings[-LOG_LINES:], *lines[-LOG_LINES:]])))
     return report
 
 
