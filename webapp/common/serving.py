@@ -25,6 +25,7 @@ from django.http.response import HttpResponseBase
 from django.urls import base as urls
 from django.utils import timezone, translation
 from django.utils.translation import trans_real
+from psycopg_pool import ConnectionPool
 
 from webapp.common.errors import DATABASE_AWAY, server_error
 
@@ -125,6 +126,23 @@ def share_connections() -> None:
     times = {"timeout": WAIT_S, "reconnect_timeout": TRIES_S, "max_lifetime": LIFE_S}
     database["OPTIONS"]["pool"] = {**sizes, **times}
     database["CONN_HEALTH_CHECKS"] = True  # a connection that died in the pool is not used
+    ConnectionPool.check_connection = staticmethod(_check_connection)  # type: ignore[assignment, method-assign]
+
+
+_check_one = ConnectionPool.check_connection
+
+
+def _check_connection(one: Any) -> None:
+    """Raise psycopg's error if the connection is dead. Then all others of the pool are checked, and replaced, too.
+
+    A database that was started again has ended them all, and a request would be given one after another: the pool waits
+    0, 1, 2 s … before it gives the next, so that a fourth dead one was a refusal, of a database that answers.
+    """
+    try:
+        _check_one(one)
+    except Exception:
+        cast(Any, connection).pool.check()  # comes here for each; what it checks is no longer in the pool
+        raise
 
 
 # Answers that Django's own handler cannot send well.

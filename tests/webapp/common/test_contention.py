@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -189,6 +190,26 @@ def test_requests_share_connections_and_dead_ones_are_not_handed_out(pooled: Cal
                 cursor.execute("SELECT pg_terminate_backend(%s)", [pid])
         assert browser.get("/login/").status_code == 200
         assert connected() and connected().isdisjoint(first)
+
+
+@pytest.mark.parametrize("kept", [2, 8])
+def test_a_request_waits_for_no_more_than_one_dead_connection(pooled: Callable[[int], str], kept: int) -> None:
+    """With four in the pool, as after a restart of the database, it waited three seconds and was refused."""
+    ask = partial(httpx.get, f"{pooled(20)}/login/", cookies=UNKNOWN, timeout=LIMIT_S)
+    with psycopg.connect(make_child_env()["DATABASE_URL"]) as other:
+        other.execute("LOCK TABLE django_session IN ACCESS EXCLUSIVE MODE")
+        with ThreadPoolExecutor(kept) as threads:
+            waiting = [threads.submit(ask) for _ in range(kept)]
+            wait_until(lambda: waiting_for_a_lock() == kept, LIMIT_S, what="each request has a connection")
+            other.rollback()
+            assert {each.result().status_code for each in waiting} == {200}
+    first = connected()
+    assert len(first) >= kept
+    with connection.cursor() as cursor:
+        for pid in first:
+            cursor.execute("SELECT pg_terminate_backend(%s)", [pid])
+    assert [ask().status_code for _ in range(kept)] == [200] * kept
+    assert connected().isdisjoint(first)
 
 
 def test_a_request_for_which_there_is_no_connection_learns_when_to_come_again(pooled: Callable[[int], str]) -> None:
