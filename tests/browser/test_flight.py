@@ -10,8 +10,17 @@ from playwright.sync_api import Page, Route, expect
 
 from envs.wire import Message, ToolCall
 from tests.browser.test_run_page import Trainer, _begin, _finish, _wait, tab, trainer
+from tests.webapp.runs.records.test_held_out import report
 from training.errors import Boundary, ErrorInfo
-from training.journal import Metrics, PhaseChanged, RolloutFinished, RolloutStarted, TurnAdded
+from training.journal import (
+    HeldOutEvaluated,
+    Metrics,
+    PhaseChanged,
+    RolloutFinished,
+    RolloutStarted,
+    TasksHeldOut,
+    TurnAdded,
+)
 from webapp.engine.history import run_transition
 from webapp.people.teams.models import User
 from webapp.runs.models import Run, RunEvent
@@ -200,6 +209,16 @@ def test_a_step_that_ends_while_its_card_is_fetched_is_fetched_too(tab: Any, tra
     tab.wait_for_timeout(3500)  # longer than the page waits after one step before it has the cards fetched for the next
     asked[0].fulfill(response=early)
     expect(tab.locator("#times table tbody tr")).to_have_count(2, timeout=15_000)
+
+
+def test_an_evaluation_that_ends_while_its_card_is_fetched_is_on_it(tab: Any, trainer: Trainer) -> None:
+    asked: list[Route] = []
+    tab.route("**/held-out/", lambda route: route.continue_() if asked else asked.append(route))
+    with tab.expect_request("**/held-out/"):
+        trainer.say(TasksHeldOut(source="dataset", rows=[0, 1], groups=2))
+    tab.wait_for_timeout(50)  # in which Playwright calls the route, which never answers
+    trainer.say(HeldOutEvaluated(step=1, report=report(0.5, 0.2, 0.8)))
+    expect(tab.locator("#held-out tbody tr")).to_have_count(1, timeout=15_000)
 
 
 def test_the_bars_of_the_last_steps_come_by_themselves_and_move_nothing(tab: Any, trainer: Trainer) -> None:
