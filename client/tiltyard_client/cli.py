@@ -12,11 +12,9 @@ from tiltyard_client import (
     connection,
     datasets,
     endpoints,
-    environments,
     evaluations,
     models,
     notifications,
-    retention,
     rollouts,
     runs,
     show,
@@ -37,11 +35,11 @@ app.add_typer(datasets.app, name="dataset")
 app.add_typer(models.app, name="model")
 app.add_typer(suites.app, name="suite")
 app.add_typer(sweeps.app, name="sweep")
-app.add_typer(environments.app, name="environment")
+app.add_typer(datasets.environment_app, name="environment")
 app.add_typer(endpoints.app, name="endpoint")
 app.add_typer(rollouts.vote_app, name="vote")
 app.add_typer(notifications.app, name="notify")
-app.add_typer(retention.app, name="retention")
+app.add_typer(teams.retention_app, name="retention")
 app.add_typer(teams.app, name="team")
 app.add_typer(teams.person_app, name="person")
 app.add_typer(project_app, name="project")

@@ -13,11 +13,10 @@ from pydantic import ConfigDict, Field, ValidationError
 
 from envs.base.environment import EnvironmentRefusal, ToolEnvironment
 from envs.base.frames import describe
-from envs.base.logs import log
 from envs.base.openenv import Action as OpenEnvAction
 from envs.base.openenv import Environment, State
 from envs.base.openenv import Observation as OpenEnvObservation
-from envs.base.settings import ServerSettings
+from envs.base.settings import ServerSettings, log
 from envs.wire import Message, Observation, ResetRequest, StepRequest, ToolCall
 
 

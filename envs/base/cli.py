@@ -11,8 +11,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from envs.base.environment import Facts, ToolEnvironment
-from envs.base.logs import configure, log
-from envs.base.settings import MAX_FRAME_BYTES, ServerSettings, SettingsError, check_exposure, read_token
+from envs.base.settings import (
+    MAX_FRAME_BYTES,
+    ServerSettings,
+    SettingsError,
+    check_exposure,
+    configure,
+    log,
+    read_token,
+)
 
 if TYPE_CHECKING:
     from fastapi import FastAPI

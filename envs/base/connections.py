@@ -21,7 +21,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from uvicorn.server import ServerState
 
-from envs.base.logs import log
+from envs.base.settings import log
 
 HEAD_S, BODY_S = 10.0, 30.0
 MAX_HEAD_BYTES = 65_536

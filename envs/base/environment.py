@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from envs.base.logs import log
+from envs.base.settings import log
 from envs.wire import Baseline, Observation, StepRequest, Validation
 
 # What one environment implements: ``reset`` and ``step`` over the wire models.

@@ -24,8 +24,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from envs.base.frames import FrameError, check_frame, clean_error, error_body, error_frame
-from envs.base.logs import log
-from envs.base.settings import ServerSettings
+from envs.base.settings import ServerSettings, log
 from envs.wire import Load
 
 # Counts of what a server does, for ``/health``.

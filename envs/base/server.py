@@ -9,15 +9,32 @@ from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from envs.base import describing
 from envs.base.bridge import Bridge, BridgeObservation, StepAction
 from envs.base.environment import Facts, Prover, ToolEnvironment
 from envs.base.frames import error_body
 from envs.base.guard import Guard, LoadMeter
 from envs.base.mcp import Mcp
-from envs.base.openenv import HTTPEnvServer, ServerMode
+from envs.base.openenv import EnvironmentMetadata, HTTPEnvServer, SchemaResponse, ServerMode, State
 from envs.base.settings import ServerSettings
 from envs.wire import Health, Validation
+
+
+def _describe(app: FastAPI, settings: ServerSettings, description: str) -> None:
+    """Add the two routes; ``/openapi.json`` is FastAPI's own."""
+
+    @app.get("/metadata", response_model=EnvironmentMetadata)
+    async def metadata() -> EnvironmentMetadata:
+        return EnvironmentMetadata(
+            name=settings.name, version=settings.version, description=description or f"The environment {settings.name}."
+        )
+
+    @app.get("/schema", response_model=SchemaResponse)
+    async def schema() -> SchemaResponse:
+        return SchemaResponse(
+            action=StepAction.model_json_schema(),
+            observation=BridgeObservation.model_json_schema(),
+            state=State.model_json_schema(),
+        )
 
 
 def create_server(
@@ -25,7 +42,7 @@ def create_server(
 ) -> FastAPI:
     """Serve ``factory()`` for each connection: ``/ws`` behind the guard, ``GET /health`` and ``GET /validate``.
 
-    OpenEnv's own tools find what they ask a server for there too (``envs.base.describing``, ``envs.base.mcp``).
+    OpenEnv's own tools find what they ask a server for there too (``envs.base.server``, ``envs.base.mcp``).
 
     A server with routes of its own finds the ``LoadMeter`` and the ``Prover`` in the application's state.
     """
@@ -58,7 +75,7 @@ def create_server(
         return await prover.validation()
 
     app.add_exception_handler(HTTPException, refuse)
-    describing.mount(app, settings, prover.description)
+    _describe(app, settings, prover.description)
     Mcp(Session, settings).mount(app)
     app.add_middleware(Guard, settings=settings, meter=meter)
     return app

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from envs.base import ServerSettings, SettingsError
 from envs.base.cli import EXIT_BAD_OPTIONS, add_server_options, serve_application
-from envs.base.logs import log
 from envs.base.rows import add_carelessness, write_rows
+from envs.base.settings import log
 from envs.toolbench import NAME, VERSION
 from envs.toolbench.answers import DIALECTS
 from envs.toolbench.bench import Data, open_bench

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import httpx
 
 from envs.base import SettingsError
-from envs.base.logs import log
+from envs.base.settings import log
 from envs.toolbench.documents import Api
 from envs.toolbench.values import MAX_TEXT_LENGTH, ValueFault, load_json
 

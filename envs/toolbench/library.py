@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from envs.base import SettingsError
-from envs.base.logs import log
+from envs.base.settings import log
 from envs.toolbench.documents import Api, ApiName, ToolDocument, change_name, standardize
 from envs.toolbench.values import ValueFault, canonical, parse_key
 

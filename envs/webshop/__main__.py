@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from envs.base import ServerSettings, SettingsError
 from envs.base.cli import add_server_options, serve_application
-from envs.base.logs import log
 from envs.base.rows import add_carelessness, write_rows
+from envs.base.settings import log
 from envs.webshop import NAME, VERSION
 from envs.webshop.baseline import run_baseline
 from envs.webshop.catalogue import CatalogueError, load_catalogue

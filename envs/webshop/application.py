@@ -12,9 +12,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from envs.base.environment import Facts, validation_of
 from envs.base.frames import error_frame
 from envs.base.guard import Guard, LoadMeter
-from envs.base.logs import log
 from envs.base.server import create_server, health_of
-from envs.base.settings import ServerSettings
+from envs.base.settings import ServerSettings, log
 from envs.webshop import DESCRIPTION, NAME, VERSION, agentgym
 from envs.webshop.agentgym import Rooms
 from envs.webshop.baseline import run_baseline

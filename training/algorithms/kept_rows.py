@@ -29,8 +29,7 @@ from typing import Any
 import torch
 
 from training.algorithms.base import JournalCallback
-from training.algorithms.micro_batches import Packed, dealt_by_length, in_micro_batches
-from training.algorithms.mini_batches import rows_by_update
+from training.algorithms.micro_batches import Packed, dealt_by_length, in_micro_batches, rows_by_update
 from training.algorithms.saving import following_reference, load_reference
 from training.algorithms.seam import GRPOTrainer
 from training.algorithms.token_values import PLACE

@@ -20,6 +20,7 @@ from training.config.axes import (
     Point,
     Value,
     base_setting,
+    nearest_option,
     points_of,
     scalar_options,
     typed_axes,
@@ -59,7 +60,6 @@ from training.config.parts import (
 from training.config.rewards import RewardComponent, RewardGate, RewardSchedule, RewardsConfig, Signal
 from training.config.rollout import POLICY_CHOICES, Dialect, Policy, RolloutConfig, SampleConfig, VllmConfig
 from training.config.run import TRACKERS, ReportConfig, RunConfig, Tracker, TrackerName
-from training.config.suggest import nearest_option
 
 __all__ = [
     "CONFIG_VERSION",

@@ -88,6 +88,8 @@ def name_in(kind: ReferenceKind, text: str) -> str:
 # The whole job, with the rules that span its groups.
 
 CONFIG_VERSION = 1
+VERL_TOKENS = 16_384
+"""verl's own limit of the tokens of a micro batch."""
 
 
 class JobConfig(Group):
@@ -381,6 +383,11 @@ class JobConfig(Group):
         return self.mini_batches * self.gradient.num_iterations
 
     @property
+    def needs_entropy(self) -> bool:
+        """Whether an update by verl computes the entropy: for a bonus, or because the one before has changed it."""
+        return self.grpo.entropy_coef != 0 or self.updates_per_step > 1
+
+    @property
     def mini_batches(self) -> int:
         """Mini batches that the rollouts of a step are dealt to."""
         return self.rollouts_per_step // (self.optim.mini_batch_size or self.rollouts_per_step)
@@ -455,6 +462,11 @@ class JobConfig(Group):
     def longest_text(self) -> int:
         """Tokens of the longest prompt and the longest episode together."""
         return self.rollout.max_prompt_tokens + self.rollout.max_completion_tokens
+
+    @property
+    def tokens_of_micro_batch(self) -> int:
+        """The most tokens of verl's micro batch where no number of rows is set; the longest rollout has room in it."""
+        return self.optim.max_tokens_per_micro_batch or max(VERL_TOKENS, self.longest_text)
 
     @property
     def vllm_window(self) -> int:

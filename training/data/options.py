@@ -12,7 +12,7 @@ from training.words import _
 
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 Place = Annotated[str, Field(min_length=1, max_length=2000)]
-"""A column, ``payload.ask``, or ``{payload.ask} ({payload.lang})``: see ``training/data/formats/places.py``."""
+"""A column, ``payload.ask``, or ``{payload.ask} ({payload.lang})``: see ``training/data/formats/columns.py``."""
 
 
 class Options(BaseModel):

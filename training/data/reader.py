@@ -16,8 +16,7 @@ from training.data.files.containers import Opened, open_values
 from training.data.files.sniff import open_regular
 from training.data.formats import ENOUGH, choose, format_of, recognise
 from training.data.formats.base import DataFormat, Evidence, Value
-from training.data.formats.columns import suggest
-from training.data.formats.places import fields_in
+from training.data.formats.columns import fields_in, suggest
 from training.data.options import Cut, ReadOptions
 from training.data.problems import MAX_COLUMNS, CheckLimits, RowError
 from training.data.schema import CONVERSATION_KEYS, Record, Row, Sample, make_row

@@ -8,12 +8,11 @@ is made of them.
 
 from __future__ import annotations
 
-from training.doctor.answers import AnswerKind, answer_kind
 from training.doctor.diagnosis import TITLES, Diagnosis, diagnosis_of
 from training.doctor.digest import KEPT, PARTS, RolloutFact, StepFacts
 from training.doctor.doctor import Advisory, Doctor
 from training.doctor.options import DoctorOptions
-from training.doctor.reading import manner_of, success_in
+from training.doctor.reading import AnswerKind, answer_kind, manner_of, success_in
 from training.doctor.rules import CURVES, RULES, SEVERITIES
 
 __all__ = [

@@ -19,7 +19,6 @@ from typing import Any, NamedTuple
 import torch
 
 from training.config import JobConfig
-from training.config.verl import needs_entropy
 from training.memory.devices import PROGRAM, Device, Term, Weight, kept_by
 from training.memory.tracing import How, Precision, Shape, empty_model, trained_weights
 from training.policy.adapter import lora_config
@@ -126,7 +125,7 @@ def _computed(config: JobConfig, model: Any, shape: Shape, computed: torch.dtype
     how = How(lora_config(config), config.model.gradient_checkpointing, on_gpu=on_gpu)
     found = type(model)(wordless).step(shape, Precision(computed, computed if on_gpu else None), how)
     rows = sentence(_("{rows} rows of {tokens} tokens"), rows=shape.rows, tokens=f"{length:,}")
-    copies = LOGITS + (SCALED if config.rollout.temperature != 1 else 0) + (ENTROPY if needs_entropy(config) else 0)
+    copies = LOGITS + (SCALED if config.rollout.temperature != 1 else 0) + (ENTROPY if config.needs_entropy else 0)
     cells = shape.rows * length * text.vocab_size
     of_words = sentence(
         _("{tokens} tokens, {words} words, {copies} copies of {size} bytes"),

@@ -17,7 +17,6 @@ from typing import Any, TypeVar
 import torch
 
 from training.config import JobConfig
-from training.config.verl import tokens_of_micro_batch
 from training.memory.devices import KNOWN, LEARNING, NF4_BYTES, PROGRAM, Device, Need, Term, Weight, gib, kept_by
 from training.memory.sharded import sampler_on_cpu, sharded_terms, share_of
 from training.memory.tracing import (
@@ -208,7 +207,7 @@ def micro_rows(config: JobConfig) -> int:
     """Rows, or pairs, of a micro batch; with a limit of tokens as many of the longest as it holds."""
     whole, tokens = update_rows(config), config.optim.max_tokens_per_micro_batch
     if config.by_verl and not config.optim.micro_batch_size:
-        tokens = tokens_of_micro_batch(config)
+        tokens = config.tokens_of_micro_batch
     if tokens:
         return min(whole, max(1, tokens // config.longest_text))
     return config.optim.micro_batch_size or whole

@@ -19,9 +19,8 @@ from training.errors import ConfigError, CustomRewardFault, RewardTimeout, Tilty
 from training.rewards.base import Component, Episode, Params
 from training.rewards.turns import outcomes_of, question, turns_of
 from training.sandbox.modules import ALLOWED
-from training.sandbox.pool import pool
 from training.sandbox.problems import Problem, SandboxProblem
-from training.sandbox.process import Answer, Limits, Worker
+from training.sandbox.process import Answer, Limits, Worker, pool
 from training.words import OptionError, Sentence, _, sentence
 
 # What custom code sees of an episode: plain data, the same as JSON. docs/custom-rewards.md describes each field.

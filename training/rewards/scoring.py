@@ -14,11 +14,10 @@ from training.rewards.base import Component, Episode, Params, Score
 from training.rewards.bfcl import BFCL
 from training.rewards.combining import counts_for, terms_of, total_of
 from training.rewards.custom import CUSTOM_FAMILY
-from training.rewards.general import GENERAL
+from training.rewards.general import GENERAL, OUTCOME
 from training.rewards.helloagents import HELLOAGENTS
 from training.rewards.judge import JUDGE
 from training.rewards.model_based import MODEL_BASED
-from training.rewards.outcome import OUTCOME
 from training.rewards.text import MAX_REWARD, within_bounds
 from training.rewards.tool_calling import TOOL_CALLING
 from training.rewards.toolbench import TOOLBENCH

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pydantic import Field
 
 from training.rewards.base import Component, Episode, Example, Params, Span, played, says, tool
-from training.rewards.outcome import VerdictParams
+from training.rewards.general import VerdictParams
 from training.rewards.text import placed_turns, whole
 from training.words import _
 

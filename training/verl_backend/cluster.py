@@ -3,7 +3,7 @@
 1. Its name follows from the run's folder, so that an attempt finds and stops what the ones before it may have left.
 2. Our code goes with it. What opens environments and judges does not: all who see the cluster's jobs would see it.
    It lies in a file of the job folder, which every process of the job reads, and is removed when the job is over.
-3. A cluster that does not answer, or not within ``ANSWER_S``, is asked again for a while (``hold.py``): the job may
+3. A cluster that does not answer, or not within ``ANSWER_S``, is asked again for a while (``Hold``): the job may
    well be at work. Then the run pauses. A head that was restarted knows no job; then this one has died, and another
    attempt continues from its last checkpoint.
 4. When our parent is gone the job is stopped, so that no two attempts of a run are at work.
@@ -14,8 +14,10 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable
+from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -23,15 +25,60 @@ from typing import Any, Protocol, TypeVar
 
 from training.children import CERTIFICATES, DEVICES, PARENT_VARIABLE, PLACES, RAY, ROOT
 from training.errors import ClusterAway, ClusterRefused, TiltyardError
-from training.journal import Event, Journal, LogLine, RunFinished
+from training.journal import Event, Held, Journal, LogLine, RunFinished
 from training.verl_backend.folder import JobFolder
-from training.verl_backend.hold import Hold, in_thread
 from training.words import _, sentence
+
+SAID_EVERY_S, PATIENCE_S = 30.0, 600.0
+
+# A run that waits for the Ray cluster: its journal says so while it lasts, and the wait has an end.
+
+T = TypeVar("T")
+
+
+def in_thread(question: Callable[[], T], name: str) -> Future[T]:
+    """Ask in a thread, for what may never answer: then the thread ends with the process."""
+    answer: Future[T] = Future()
+
+    def ask() -> None:
+        try:
+            answer.set_result(question())
+        except BaseException as exc:  # it is raised where the answer is wanted
+            answer.set_exception(exc)
+
+    threading.Thread(target=ask, name=name, daemon=True).start()
+    return answer
+
+
+class Hold:
+    """The wait of one job. ``write`` journals; ``clock`` is replaced by tests."""
+
+    def __init__(self, write: Callable[[Event], None], clock: Callable[[], float] = time.monotonic) -> None:
+        self._write, self._clock = write, clock
+        self._since: float | None = None
+        self._said_at = -SAID_EVERY_S
+
+    def wait(self, error: TiltyardError, next_try_s: float) -> None:
+        """It waits for the reason that ``error`` names. Raises the error once ``PATIENCE_S`` are over."""
+        now = self._clock()
+        if self._since is None:
+            self._since, self._said_at = now, now - SAID_EVERY_S
+        if (left := PATIENCE_S - (now - self._since)) <= 0:
+            raise error
+        if now - self._said_at >= SAID_EVERY_S:
+            self._said_at = now
+            self._write(Held(step=0, error=error.info, next_try_s=next_try_s, patience_left_s=left))
+
+    def end(self) -> None:
+        """It waits no more, if it did."""
+        if self._since is not None:
+            self._since = None
+            self._write(Held(step=0))
+
 
 POLL_S, LOG_BYTES = 1.0, 20_000
 ANSWER_S, SUBMIT_S = 30.0, 300.0
 """How long an answer may take; submitting sends our code along."""
-T = TypeVar("T")
 ENDED = frozenset({"SUCCEEDED", "FAILED", "STOPPED"})
 UNKNOWN = "status code 404"
 """In Ray's error for a job that it does not know."""

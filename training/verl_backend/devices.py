@@ -15,7 +15,7 @@ from verl.plugin.platform import get_platform
 from verl.single_controller.ray import RayResourcePool, ResourcePoolManager, SubRayResourcePool
 
 from training.errors import ClusterShort
-from training.verl_backend.hold import Hold, in_thread
+from training.verl_backend.cluster import Hold, in_thread
 from training.words import Sentence, _, sentence
 
 SHORT = _(

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from training.config import JobConfig
-from training.config.verl import tokens_of_micro_batch
 from training.errors import ConfigError
 from training.exports.verl_options import ACTOR, ROLLOUT, Value, passed_through, translated
 from training.policy.vllm_server import CPU_BLOCK_TOKENS, UNTIED, cpu_batch
@@ -205,7 +204,7 @@ def _of_training(config: JobConfig, folder: Path, model: Path) -> Settings:
     attention = "sdpa" if config.model.attention == "auto" else config.model.attention
     sized: Settings = {f"{part}.log_prob_micro_batch_size_per_gpu": micro for part in (ROLLOUT, REFERENCE)}
     if not micro:
-        limit = tokens_of_micro_batch(config)
+        limit = config.tokens_of_micro_batch
         sized = {f"{ROLLOUT}.log_prob_max_token_len_per_gpu": limit, f"{ACTOR}.ppo_max_token_len_per_gpu": limit}
     return sized | {
         f"{METHOD}.model.path": str(model),

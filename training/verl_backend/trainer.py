@@ -30,10 +30,9 @@ from training.algorithms.checkpoints import PREFIX, write_whole
 from training.algorithms.drawing import task_rows
 from training.algorithms.held_out import HeldOut, Tasks
 from training.algorithms.job import Job
-from training.algorithms.mini_batches import rows_by_update
+from training.algorithms.micro_batches import rows_by_update
 from training.algorithms.saving import remove_outdated
 from training.algorithms.stages import Segment
-from training.config.verl import needs_entropy
 from training.data.reader import load_rows
 from training.errors import Boundary, ErrorInfo, PolicyFault, ProcessLost, SamplerDied, StopRequested, TiltyardError
 from training.journal import CheckpointSaved, Event, Journal, LogLine, Metrics, RunFinished
@@ -47,19 +46,16 @@ from training.rollout.tokens import ChatTemplate
 from training.rollout.trajectory import Rollout
 from training.verl_backend.adapter import gather_adapter
 from training.verl_backend.apart import Samplers, TrainerWorker
-from training.verl_backend.beats import Beats
+from training.verl_backend.beats import Beats, Ranks, beat_in
 from training.verl_backend.checkpoints import model_in, save_model, take_saved
+from training.verl_backend.cluster import Hold
 from training.verl_backend.counting import first_step, rate_of, steps_of
 from training.verl_backend.devices import Pools
 from training.verl_backend.engine import ServerEngine
-from training.verl_backend.figures import fatal_of, played_figures, renamed, rollout_of
+from training.verl_backend.figures import Health, fatal_of, played_figures, renamed, rollout_of
 from training.verl_backend.folder import JobFolder
-from training.verl_backend.health import Health
-from training.verl_backend.hold import Hold
-from training.verl_backend.loss import update_loss
 from training.verl_backend.lost import LOST, Deaths
-from training.verl_backend.ranks import Ranks, beat_in
-from training.verl_backend.updates import Dealt, trained_on
+from training.verl_backend.updates import Dealt, trained_on, update_loss
 
 FIELDS = ["prompts", "responses", "response_mask", "rollout_log_probs", "old_log_probs", "entropy", "extra_fields"]
 TRACEBACK_LINES, LOOK_S = 30, 0.2
@@ -286,7 +282,7 @@ class GroupTrainer(PPOTrainerSync):
             return {"actor/loss": 0.0, "actor/grad_norm": 0.0}
         began = time.monotonic()
         asked = dealt.asked(number) | {"temperature": self.config.actor_rollout_ref.rollout.temperature}
-        asked["calculate_entropy"] = needs_entropy(self._job.config)
+        asked["calculate_entropy"] = self._job.config.needs_entropy
         figures = trained_on(self.actor_rollout_wg, batch, dealt.rows[number], asked, self._job.config.hardware.shares)
         # verl names the rate of the update to come.
         rate, self._rate = self._rate, float(figures["actor/lr"])

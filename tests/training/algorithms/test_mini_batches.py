@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from training.algorithms.mini_batches import rows_by_update
+from training.algorithms.micro_batches import rows_by_update
 
 
 def test_rows_by_value() -> None:

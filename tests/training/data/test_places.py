@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from training.data.formats.columns import mapped_row
-from training.data.formats.places import MAX_DEPTH, fields_in, missing_in, value_at, value_or_none
+from training.data.formats.columns import MAX_DEPTH, fields_in, mapped_row, missing_in, value_at, value_or_none
 from training.data.options import ColumnMapping, ReadOptions
 from training.data.problems import RowError
 from training.data.reader import open_dataset

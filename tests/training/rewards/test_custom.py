@@ -18,7 +18,7 @@ from training.preflight import preflight
 from training.rewards.base import played, says, tool
 from training.rewards.custom import SWITCH_VARIABLE, CustomParams, Runner, Tried, code_hash, plain_episode
 from training.rewards.scoring import score_episode, validate_components
-from training.sandbox.pool import pool
+from training.sandbox.process import pool
 
 PLAYED = played("2+3?", says("", "add", a=2), tool("Error: no b"), says("It is 5."), row={"answer": "5"}, env_reward=1)
 ANSWER = "def reward(episode):\n    return 0.5 * (episode['row']['answer'] in episode['final_answer'])\n"

@@ -17,11 +17,10 @@ import pytest
 
 from tests.training.sandbox.hostile import BARE, BURNS, ENDS, OTHER_ABI, code
 from training.sandbox import confinement, process
-from training.sandbox import pool as pool_module
+from training.sandbox import process as pool_module
 from training.sandbox.modules import ALLOWED
-from training.sandbox.pool import WORKERS_PER_CODE, Pool
 from training.sandbox.problems import SENTENCES, Problem, SandboxProblem, problem_from
-from training.sandbox.process import Limits, Worker
+from training.sandbox.process import WORKERS_PER_CODE, Limits, Pool, Worker
 
 EPISODE: dict[str, Any] = {"messages": [{"role": "user", "content": "2+3?"}], "final_answer": "It is 5.", "row": {}}
 LIMITS = Limits(seconds=0.6, memory_mb=128)

@@ -23,8 +23,8 @@ from verl.trainer.ppo.v1 import PPOTrainerSync
 
 from tests.training.verl_backend.in_trainer import Rows, bare, computed
 from training.errors import ClusterShort
-from training.verl_backend import apart, devices, hold
-from training.verl_backend.hold import Hold
+from training.verl_backend import apart, cluster, devices
+from training.verl_backend.cluster import Hold
 from training.verl_backend.on_cpu import handover
 
 
@@ -71,7 +71,7 @@ def a_wait_names_all_devices() -> None:
         patch.object(RayResourcePool, "get_placement_groups", never),
         patch.object(devices, "shortage", shortage),
         patch.multiple(devices, GRACE_S=0.02, LOOK_S=0.05),
-        patch.object(hold, "PATIENCE_S", 0.1),
+        patch.object(cluster, "PATIENCE_S", 0.1),
     ):
         made, _pool, said = pools(1, [2], rest=time.sleep)
         try:

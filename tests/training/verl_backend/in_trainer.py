@@ -27,14 +27,13 @@ from verl.workers.config import ActorConfig
 from training.errors import ClusterShort, PolicyFault, ProcessLost, SamplerDied, StopRequested
 from training.journal import Held
 from training.lanes import Lane
-from training.verl_backend import devices, hold, loop, lost, trainer
+from training.verl_backend import cluster, devices, loop, lost, trainer
 from training.verl_backend.actor import Lesson, error_of
+from training.verl_backend.beats import Ranks
+from training.verl_backend.cluster import Hold
 from training.verl_backend.figures import made_of
-from training.verl_backend.hold import Hold
-from training.verl_backend.loss import update_loss
-from training.verl_backend.ranks import Ranks
 from training.verl_backend.trainer import GroupTrainer, TaskRunner, places_of
-from training.verl_backend.updates import Dealt, trained_on
+from training.verl_backend.updates import Dealt, trained_on, update_loss
 
 SIZE, PROMPTS = 2, 3
 
@@ -433,7 +432,7 @@ def devices_that_are_waited_for() -> None:
         assert (first.taken, said) == (2, [])
         for error, raised in ((StopRequested("stop"), StopRequested), (None, ClusterShort)):
             never, said = pools_of(Pool(), rest=Mock(side_effect=error))
-            with patch.object(hold, "PATIENCE_S", 0.2):
+            with patch.object(cluster, "PATIENCE_S", 0.2):
                 try:
                     never._check_resource_available()
                 except raised:

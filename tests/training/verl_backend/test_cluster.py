@@ -29,9 +29,16 @@ from training.errors import ClusterAway
 from training.journal import Event, Held, LogLine, RunFinished, parse_event
 from training.main import EXIT_FAILED
 from training.model_check import check_model_folder
-from training.verl_backend.cluster import FORGOTTEN, ClusterJob, LimitedClient, connected, name_of
+from training.verl_backend.cluster import (
+    FORGOTTEN,
+    PATIENCE_S,
+    SAID_EVERY_S,
+    ClusterJob,
+    LimitedClient,
+    connected,
+    name_of,
+)
 from training.verl_backend.folder import STOP_NAME, JobFolder, Plan
-from training.verl_backend.hold import PATIENCE_S, SAID_EVERY_S
 
 AWAY = ConnectionError("no route\nto host")
 UNKNOWN = RuntimeError("Request failed with status code 404: Job tiltyard-1 does not exist.")

@@ -9,7 +9,7 @@ import pytest
 from training.config import RunConfig
 from training.errors import NoGradient, NotFinite
 from training.journal import Event
-from training.verl_backend.health import Health
+from training.verl_backend.figures import Health
 
 
 def health(most: int = 3) -> tuple[Health, list[Event]]:

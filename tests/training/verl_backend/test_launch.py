@@ -16,7 +16,7 @@ from training.config import JobConfig
 from training.errors import ConfigError
 from training.rollout.tokens import ChatTemplate
 from training.verl_backend.folder import JobFolder, Plan
-from training.verl_backend.launch import make_folder
+from training.verl_backend.learner import make_folder
 from training.verl_backend.tasks import Places
 
 

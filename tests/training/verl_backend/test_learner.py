@@ -30,7 +30,7 @@ from training.verl_backend import learner as module
 from training.verl_backend.adapter import begin_adapter
 from training.verl_backend.checkpoints import take_saved
 from training.verl_backend.folder import FOLDER_NAME
-from training.verl_backend.launch import make_folder
+from training.verl_backend.learner import make_folder
 from training.verl_backend.settings import DeviceKind
 
 TRAINER = """#!{python}

@@ -23,8 +23,7 @@ from training.memory.table import Model, memory_of
 from training.rewards.combining import group_statistics
 from training.verl_backend.actor import Actor, Lesson
 from training.verl_backend.folder import SETTINGS_NAME, JobFolder
-from training.verl_backend.launch import make_folder
-from training.verl_backend.learner import ALWAYS, ON_PROCESSORS
+from training.verl_backend.learner import ALWAYS, ON_PROCESSORS, make_folder
 
 pytestmark = pytest.mark.verl
 GROUPS, SIZE = 4, 4

@@ -10,8 +10,8 @@ import pytest
 
 from training.devices import Measured, Meter
 from training.lanes import Span
-from training.verl_backend import ranks
-from training.verl_backend.ranks import Ranks, begin_measuring, take_measured
+from training.verl_backend import beats
+from training.verl_backend.beats import Ranks, begin_measuring, take_measured
 
 SPANS = [Span("generation", 5.0, 7.0), Span("training", 7.0, 8.0)]
 
@@ -47,8 +47,8 @@ def test_processors_have_numbers_and_are_not_measured() -> None:
 
 
 def test_in_the_process_of_a_rank(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ranks, "_meters", [])
-    monkeypatch.setattr(ranks, "own_device", lambda kind: {"cuda": "GPU-1b"}[kind])
+    monkeypatch.setattr(beats, "_meters", [])
+    monkeypatch.setattr(beats, "own_device", lambda kind: {"cuda": "GPU-1b"}[kind])
     monkeypatch.setattr(Meter, "start", lambda meter: None)
     monkeypatch.setattr(Meter, "take", lambda meter: Measured(0.5 if meter.device == "GPU-1b" else None))
     assert begin_measuring(None, "cuda") == (socket.gethostname(), "GPU-1b")

@@ -16,9 +16,8 @@ from training.rewards.base import played, says
 from training.rewards.general import MatchParams, math_answer
 from training.rewards.mathematics import equal
 from training.rewards.mathematics.equal import MAX_CHARS, answer_in, bare, boxes_in, claims_of, states, value_of
-from training.sandbox.pool import Pool
 from training.sandbox.problems import Problem, SandboxProblem
-from training.sandbox.process import Limits, Worker
+from training.sandbox.process import Limits, Pool, Worker
 
 ROOT = Path(__file__).resolve().parents[4]
 
