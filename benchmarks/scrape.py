@@ -79,7 +79,7 @@ def measure(asked: int) -> dict[str, Any]:
 
     from benchmarks.database import backend_clock
     from benchmarks.pages import _standard
-    from webapp.site.monitoring.figures import COLLECTORS
+    from webapp.site.monitoring.views import COLLECTORS
 
     settings.ALLOWED_HOSTS = ["testserver"]
     client = Client()

@@ -189,7 +189,7 @@ TEMPLATES = [
         "DIRS": [BASE_DIR / "templates"],
         "APP_DIRS": False,
         "OPTIONS": {
-            "libraries": {"site": "webapp.site.tags", "ui": "webapp.common.ui"},
+            "libraries": {"reading": "webapp.reading.tags", "site": "webapp.site.tags", "ui": "webapp.common.ui"},
             "context_processors": [
                 "django.template.context_processors.request",
                 "django.template.context_processors.i18n",

@@ -4,32 +4,23 @@ from __future__ import annotations
 
 from django.urls import include, path
 
-from webapp.evaluation.sharing.urls import public_urlpatterns
+from webapp.evaluation.urls import public_urlpatterns
 from webapp.launch.urls import reward_urlpatterns
-from webapp.reading.inspector.urls import run_urlpatterns
 from webapp.runs.removal import views as removals
 
 handler500 = "webapp.common.errors.server_error"
 urlpatterns = [
     path("", include("webapp.site.urls")),
     path("", include("webapp.people.teams.urls")),
-    path("", include("webapp.people.notifications.urls")),
     path("api/v1/", include("webapp.api.urls")),
     path("p/<slug:slug>/rollouts/", include("webapp.reading.urls")),
-    path("p/<slug:slug>/rollouts/", include("webapp.reading.rewinding.urls")),
-    path("p/<slug:slug>/runs/", include(run_urlpatterns)),
-    path("p/<slug:slug>/rollouts/", include("webapp.reading.inspector.urls")),
     path("p/<slug:slug>/datasets/", include("webapp.datasets.urls")),
     path("p/<slug:slug>/rewards/", include("webapp.rewards.urls")),
     path("p/<slug:slug>/rewards/", include(reward_urlpatterns)),
     path("p/<slug:slug>/environments/", include("webapp.environments.urls")),
     path("p/<slug:slug>/endpoints/", include("webapp.endpoints.urls")),
-    path("p/<slug:slug>/compare/", include("webapp.evaluation.comparison.urls")),
-    path("p/<slug:slug>/suites/", include("webapp.evaluation.suites.urls")),
-    path("p/<slug:slug>/sweeps/", include("webapp.evaluation.sweeps.urls")),
-    path("p/<slug:slug>/compare/", include("webapp.evaluation.sharing.urls")),
+    path("p/<slug:slug>/", include("webapp.evaluation.urls")),
     path("s/", include(public_urlpatterns)),
-    path("p/<slug:slug>/votes/", include("webapp.evaluation.votes.urls")),
     path("p/<slug:slug>/chats/", include("webapp.chat.urls")),
     path("p/<slug:slug>/", include("webapp.runs.urls")),
     path("p/<slug:slug>/models/", include("webapp.results.urls")),

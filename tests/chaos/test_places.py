@@ -10,7 +10,7 @@ from tests.chaos.house import House
 from tests.chaos.services import wait_until
 from training.config import JobConfig
 from webapp.common.pools import ENDPOINT, TRAIN
-from webapp.common.workers.needs import Needs
+from webapp.common.workers.models import Needs
 from webapp.endpoints.models import Endpoint
 from webapp.engine.services import run_create, run_stop
 from webapp.runs.models import Run

@@ -1,4 +1,4 @@
-"""Datasets, reward specs and environments over the API."""
+"""Datasets, reward specs with their test cases, and environments over the API."""
 
 from __future__ import annotations
 
@@ -14,22 +14,36 @@ from django.utils.translation import gettext as _
 from ninja import File, Form, Query, Router, Status
 from ninja.errors import HttpError
 from ninja.files import UploadedFile
+from pydantic import Field
 
+from training.config import RewardComponent, name_in
+from training.plain import number_in
 from webapp.api.answers import data as data_answers
 from webapp.api.base import caller, open_to
 from webapp.api.idempotency import once
-from webapp.api.listing import Named, page_of
-from webapp.api.schemas import EnvironmentIn, RewardSpecIn, ScaleIn, with_lineage
-from webapp.common.answers import Extended, Page
+from webapp.api.listing import LongDated, LongNamed, Named, page_of
+from webapp.api.schemas import Body, EnvironmentIn, RewardSpecIn, ScaleIn, with_lineage
+from webapp.common.answers import Deleted, Extended, Page
 from webapp.common.pages import probe_allowed
 from webapp.datasets.choices import Choices, companions_sent
-from webapp.datasets.models import Dataset
+from webapp.datasets.models import Dataset, DatasetExport
+from webapp.datasets.operations import ExportOptions, export_order, operation_order
 from webapp.datasets.selectors import datasets_of
-from webapp.datasets.services import dataset_create, too_large_sentence
-from webapp.environments.models import Environment, Kind
-from webapp.environments.reservations import reservations_of
-from webapp.environments.selectors import environments_of
+from webapp.datasets.services import (
+    dataset_create,
+    dataset_fetch,
+    dataset_keep_good_rows,
+    source_clean,
+    too_large_sentence,
+)
+from webapp.datasets.versions import dataset_read_again
+from webapp.environments.models import DatasetOrder, Environment, Kind
+from webapp.environments.orders import order_create, orders_of
+from webapp.environments.selectors import environments_of, reservations_of
 from webapp.environments.services import (
+    environment_change,
+    environment_check,
+    environment_delete,
     environment_launch,
     environment_register,
     environment_restart,
@@ -37,9 +51,10 @@ from webapp.environments.services import (
 )
 from webapp.people.teams.access import object_for, project_for
 from webapp.people.teams.models import Role, TokenScope
-from webapp.rewards.models import RewardSpec
+from webapp.rewards.cases import cases_of, reward_case_delete
+from webapp.rewards.models import RewardCase, RewardSpec
 from webapp.rewards.selectors import specs_of
-from webapp.rewards.services import reward_spec_save
+from webapp.rewards.services import Tried, reward_spec_delete, reward_spec_save, reward_try
 
 MAX_CHOICES_CHARS = 20_000
 router = Router()
@@ -171,3 +186,232 @@ def environment_restarted(request: HttpRequest, environment_id: UUID) -> Environ
     environment = object_for(caller(request), Environment, environment_id, need=Role.EDITOR)
     environment_restart(environment=environment)
     return environment
+
+
+# What people do with reward specs and their test cases over the API, besides saving and reading specs.
+
+MAX_TALK_CHARS = 200_000
+
+
+class TryIn(Body):
+    """A conversation as JSON: a list of messages, or an object with `messages`."""
+
+    conversation: str = Field(min_length=1, max_length=MAX_TALK_CHARS)
+
+
+@router.delete("/rewards/{uuid:spec_id}", tags=["rewards"], response=Deleted)
+def reward_remove(request: HttpRequest, spec_id: UUID) -> dict[str, str]:
+    """Delete one version of a reward spec. 409 while a run that has not ended uses it."""
+    within = RewardSpec.objects.select_related("project")
+    spec = object_for(caller(request), RewardSpec, spec_id, need=Role.EDITOR, within=within)
+    reward_spec_delete(spec=spec)
+    return {"deleted": spec.reference}
+
+
+@router.post("/rewards/{uuid:spec_id}/try", tags=["rewards"], response=data_answers.Tried)
+def reward_tried(request: HttpRequest, spec_id: UUID, body: TryIn) -> Tried:
+    """Score a conversation with a spec; nothing is stored. Parts that ask a judge are left out."""
+    spec = object_for(caller(request), RewardSpec, spec_id)
+    components = [RewardComponent.model_validate(part) for part in spec.components]
+    return reward_try(user=caller(request), components=components, text=body.conversation)
+
+
+@router.get("/projects/{slug:slug}/reward-cases", tags=["rewards"], response=Page[data_answers.RewardCase])
+def cases_list(request: HttpRequest, slug: str, asked: Query[Named]) -> dict[str, Any]:
+    """The reward test cases of a project by name, with the ranges that they expect."""
+    return page_of(request, cases_of(project_for(caller(request), slug)), asked)
+
+
+@router.delete("/reward-cases/{uuid:case_id}", tags=["rewards"], response=Deleted)
+def case_remove(request: HttpRequest, case_id: UUID) -> dict[str, str]:
+    """Delete a reward test case."""
+    within = RewardCase.objects.select_related("project")
+    case = object_for(caller(request), RewardCase, case_id, need=Role.EDITOR, within=within)
+    reward_case_delete(case=case)
+    return {"deleted": case.name}
+
+
+# What people do with an environment over the API: changing, checking and deleting it, asking it for datasets.
+
+LIMITS = ("arguments", "slots", "cpus", "memory_mb", "pids")
+
+
+class EnvironmentPatch(Body):
+    """Options and limits of servers that are started here; what is left out stays. `arguments` are replaced whole."""
+
+    arguments: dict[str, Any] | None = None
+    slots: int | None = Field(default=None, ge=1, le=4096)
+    cpus: float | None = Field(default=None, ge=0.1, le=64)
+    memory_mb: int | None = Field(default=None, ge=64, le=262_144)
+    pids: int | None = Field(default=None, ge=8, le=4096)
+
+
+class OrderIn(Body):
+    """A dataset to generate: a command of the environment's program, the dataset's name, the command's options."""
+
+    command: str = Field(max_length=40)
+    name: str = Field(min_length=1, max_length=80)
+    arguments: dict[str, Any] = Field(default_factory=dict)
+
+
+def _environment_for(request: HttpRequest, environment_id: UUID, need: Role = Role.EDITOR) -> Environment:
+    within = Environment.objects.select_related("project")
+    return object_for(caller(request), Environment, environment_id, need=need, within=within)
+
+
+@router.patch("/environments/{uuid:environment_id}", tags=["environments"], response=data_answers.Environment)
+def environment_patch(request: HttpRequest, environment_id: UUID, body: EnvironmentPatch) -> Environment:
+    """Change options and limits; every replica starts again with them. 409 while an open run plays on it."""
+    environment = _environment_for(request, environment_id)
+    given = body.model_dump(exclude_none=True)
+    environment_change(
+        environment=environment, **{name: given.get(name, getattr(environment, name)) for name in LIMITS}
+    )
+    return environment
+
+
+@router.delete("/environments/{uuid:environment_id}", tags=["environments"], response=Deleted)
+def environment_remove(request: HttpRequest, environment_id: UUID) -> dict[str, str]:
+    """Delete an environment; its servers end. 409 while an open run plays on it."""
+    environment = _environment_for(request, environment_id)
+    environment_delete(environment=environment)
+    return {"deleted": environment.reference}
+
+
+@router.post("/environments/{uuid:environment_id}/check", tags=["environments"], response=data_answers.Environment)
+def environment_checked(request: HttpRequest, environment_id: UUID) -> Environment:
+    """Check its servers now, and have it validate itself."""
+    environment = _environment_for(request, environment_id)
+    if not probe_allowed(caller(request)):
+        raise HttpError(429, _("Too many checks in one minute; wait a moment."))
+    environment_check(environment=environment)
+    return _environment_for(request, environment_id)
+
+
+@router.get(
+    "/environments/{uuid:environment_id}/dataset-orders",
+    tags=["environments"],
+    response=Page[data_answers.DatasetOrder],
+)
+def orders_list(request: HttpRequest, environment_id: UUID, asked: Query[LongNamed]) -> dict[str, Any]:
+    """The datasets that were asked of it, newest first."""
+    environment = _environment_for(request, environment_id, Role.VIEWER)
+    return page_of(request, orders_of(environment), asked)
+
+
+@router.post(
+    "/environments/{uuid:environment_id}/dataset-orders",
+    tags=["environments"],
+    response={201: data_answers.DatasetOrder},
+)
+@once
+def order_new(request: HttpRequest, environment_id: UUID, body: OrderIn) -> Status[DatasetOrder]:
+    """Have a built-in environment write a dataset in the background."""
+    made = order_create(
+        environment=_environment_for(request, environment_id), user=caller(request), **body.model_dump()
+    )
+    return Status(201, made)
+
+
+operations = Router()
+
+
+# Operations on datasets and files of them over the API.
+
+
+class OperationIn(Body):
+    """What to make: options as docs/data.md has them, a name for each dataset, further parents of a mix."""
+
+    operation: str = Field(max_length=20, description="split, subset, pick, filter, mix or cut")
+    options: dict[str, Any] = Field(default_factory=dict)
+    names: list[str] = Field(min_length=1, max_length=2)
+    others: list[str] = Field(default_factory=list, max_length=19, description="references such as dataset:tasks@1")
+
+
+class RereadIn(Body):
+    """How a file that is here is read and checked: options as docs/data.md has them."""
+
+    reading: dict[str, Any] = Field(default_factory=dict)
+    checking: dict[str, Any] = Field(default_factory=dict)
+
+
+class FetchIn(Body):
+    """A dataset of Hugging Face: its id, and if wanted a revision and a split or part of a file's name."""
+
+    name: str = Field(min_length=1, max_length=80)
+    id: str = Field(min_length=1, max_length=200)
+    revision: str = Field(default="", max_length=100)
+    split: str = Field(default="", max_length=100)
+    reading: dict[str, Any] = Field(default_factory=dict)
+    checking: dict[str, Any] = Field(default_factory=dict)
+    look: bool = False
+
+
+def _dataset_for(request: HttpRequest, dataset_id: UUID, need: Role = Role.EDITOR) -> Dataset:
+    within = Dataset.objects.select_related("project")
+    return object_for(caller(request), Dataset, dataset_id, need=need, within=within)
+
+
+@operations.post("/projects/{slug:slug}/datasets/fetch", tags=["datasets"], response={201: data_answers.Dataset})
+@once
+def dataset_fetched(request: HttpRequest, slug: str, body: FetchIn) -> Status[Dataset]:
+    """Have a dataset of Hugging Face fetched and checked in the background, as the next version under a name."""
+    project = project_for(caller(request), slug, need=Role.EDITOR)
+    hub = source_clean(body.id, body.revision, body.split)
+    choices = Choices(reading=body.reading, checking=body.checking, look=body.look)
+    made = dataset_fetch(project=project, user=caller(request), name=body.name, hub=hub, choices=choices)
+    return Status(201, made)
+
+
+@operations.post("/datasets/{uuid:dataset_id}/keep", tags=["datasets"], response=data_answers.DatasetWhole)
+def dataset_kept(request: HttpRequest, dataset_id: UUID) -> Extended:
+    """Keep a dataset without its bad rows. 422 where its check does not ask that."""
+    return with_lineage(dataset_keep_good_rows(dataset=_dataset_for(request, dataset_id)))
+
+
+@operations.post("/datasets/{uuid:dataset_id}/read", tags=["datasets"], response=data_answers.DatasetWhole)
+@once
+def dataset_read(request: HttpRequest, dataset_id: UUID, body: RereadIn) -> Extended:
+    """Read its file again under other options. Answers the version that is checked now: a ready one gets its next."""
+    choices = Choices(reading=body.reading, checking=body.checking)
+    made = dataset_read_again(dataset=_dataset_for(request, dataset_id), user=caller(request), choices=choices)
+    return with_lineage(made)
+
+
+@operations.post("/datasets/{uuid:dataset_id}/make", tags=["datasets"], response={201: list[data_answers.DatasetWhole]})
+@once
+def dataset_make(request: HttpRequest, dataset_id: UUID, body: OperationIn) -> Status[list[Extended]]:
+    """Make one dataset of this one and maybe others, or two by a split; they are made and checked in the background."""
+    dataset = _dataset_for(request, dataset_id)
+    others = [_dataset_named(dataset, reference) for reference in body.others]
+    made = operation_order(
+        parents=[dataset, *others],
+        user=caller(request),
+        operation=body.operation,
+        options=body.options,
+        names=body.names,
+    )
+    return Status(201, [with_lineage(item) for item in made])
+
+
+def _dataset_named(dataset: Dataset, reference: str) -> Dataset:
+    name, _at, version = name_in("dataset", reference).rpartition("@")
+    found = datasets_of(dataset.project).filter(name=name, version=number_in(version, 8) or 0).first()
+    if found is None:
+        raise ValidationError({"others": _("There is no dataset %(name)s.") % {"name": reference[:100]}})
+    return found
+
+
+@operations.post("/datasets/{uuid:dataset_id}/exports", tags=["datasets"], response={201: data_answers.DatasetFile})
+@once
+def export_new(request: HttpRequest, dataset_id: UUID, body: ExportOptions) -> Status[DatasetExport]:
+    """Have a file written in another format; with `split`, two in a zip."""
+    dataset = _dataset_for(request, dataset_id, Role.VIEWER)
+    return Status(201, export_order(dataset=dataset, user=caller(request), options=body))
+
+
+@operations.get("/datasets/{uuid:dataset_id}/exports", tags=["datasets"], response=Page[data_answers.DatasetFile])
+def exports_list(request: HttpRequest, dataset_id: UUID, asked: Query[LongDated]) -> dict[str, Any]:
+    """The files of a dataset, newest first."""
+    dataset = _dataset_for(request, dataset_id, Role.VIEWER)
+    return page_of(request, dataset.exports.select_related("dataset__project"), asked)

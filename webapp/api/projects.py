@@ -1,4 +1,4 @@
-"""Starting a project over the API, and who is in it. In the router of its addresses, as webapp/api/removal.py."""
+"""The caller, starting a project and who is in it, over the API. In the router of its addresses, as removal.py."""
 
 from __future__ import annotations
 
@@ -8,22 +8,34 @@ from uuid import UUID
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.http import Http404, HttpRequest
 from django.utils.translation import gettext as _
-from ninja import Query, Status
+from ninja import Query, Router, Status
 from pydantic import Field
 
 from webapp.api.answers import people as people_answers
-from webapp.api.base import caller
+from webapp.api.base import caller, open_to
 from webapp.api.listing import LongNamed, Searched, page_of
 from webapp.api.runs import router
 from webapp.api.schemas import Body
 from webapp.common.answers import Deleted, Gone, Items, Page
 from webapp.common.pages import clean_name
-from webapp.people.teams.access import administrator, may_start_projects, project_for
-from webapp.people.teams.models import Membership, Project, Role, Team, TokenEnd, User
+from webapp.people.teams.access import administrator, may_start_projects, project_for, token_of
+from webapp.people.teams.models import Membership, Project, Role, Team, TokenEnd, TokenScope, User
 from webapp.people.teams.selectors import member_rows, people, teams_owned
 from webapp.people.teams.services import hub_token_remove, hub_token_set, hub_token_since, project_create
 from webapp.people.teams.sudo import Act, ask
 from webapp.people.teams.tokens import token_revoke, tokens_reaching
+
+of_caller = Router(tags=["me"])
+
+
+# The caller, over the API.
+
+
+@of_caller.get("/me", response=people_answers.Me, auth=open_to(TokenScope.METRICS, TokenScope.INGEST))
+def me(request: HttpRequest) -> dict[str, Any]:
+    """Who you are, and the rights of your token (`null` in a browser)."""
+    user = caller(request)
+    return {"username": user.username, "token": token_of(user)}
 
 
 class HubTokenIn(Body):

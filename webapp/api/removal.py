@@ -21,9 +21,9 @@ from webapp.common.answers import Deleted
 from webapp.datasets.models import Dataset
 from webapp.datasets.services import dataset_delete
 from webapp.people.teams.access import administrator, may_start_projects, object_for, project_for, team_for
-from webapp.people.teams.departing import person_delete
 from webapp.people.teams.models import Role
 from webapp.people.teams.selectors import person
+from webapp.people.teams.services import person_delete
 from webapp.people.teams.sudo import Act, ask
 from webapp.runs.models import Run
 from webapp.runs.registry.models import Checkpoint, RegisteredModel

@@ -36,7 +36,7 @@ from webapp.reading.inspector.models import SavedView
 from webapp.reading.inspector.page import component_names
 from webapp.reading.inspector.saving import Kept, found_save, view_delete, views_of, would_save
 from webapp.runs.models import Run
-from webapp.runs.rollouts.said import snippets
+from webapp.runs.rollouts.selectors import snippets
 
 router = Router(tags=["rollouts"])
 

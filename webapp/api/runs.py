@@ -1,25 +1,35 @@
-"""Runs over the API."""
+"""Runs over the API, the axes of their curves, and their events: at once, when there is news, or as a stream."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from functools import partial
+from typing import Annotated, Any, Literal, NamedTuple
 from uuid import UUID
 
+from django.core.exceptions import PermissionDenied, ValidationError
+from django.core.handlers.asgi import ASGIRequest
 from django.db import transaction
-from django.http import HttpRequest
+from django.http import Http404, HttpRequest, HttpResponse
+from django.utils import translation
 from django.utils.translation import gettext as _
-from ninja import Query, Router, Status
-from ninja.errors import HttpError
+from ninja import Header, Query, Router, Status
+from ninja.errors import AuthenticationError, HttpError
+from pydantic import Field
 
 from training.config import JobConfig, name_in
 from training.errors import ConfigError
+from training.rewards.scoring import form_components
 from webapp.api.answers import people as people_answers
+from webapp.api.answers import runs as answers
 from webapp.api.answers import runs as runs_answers
-from webapp.api.base import IfMatch, Tagged, caller, held, open_to, require_match
+from webapp.api.base import IfMatch, Tagged, api, caller, held, open_to, require_match
 from webapp.api.idempotency import key_of, once
 from webapp.api.listing import MAX_PAGE_ROWS, LongNamed, Named, matching, page_of, part_of
-from webapp.api.schemas import ConfigIn, QueueIn, RunIn, RunPatch, StarIn
+from webapp.api.schemas import Body, ConfigIn, QueueIn, RunIn, RunPatch, StarIn
 from webapp.common.answers import Extended, Items, Page
+from webapp.common.errors import MESSAGES
+from webapp.common.pages import bearer, errors_by_field
+from webapp.common.serving import Later
 from webapp.engine.services import (
     Ahead,
     can_resume,
@@ -30,24 +40,31 @@ from webapp.engine.services import (
     run_resume,
     run_stop,
 )
+from webapp.evaluation.comparison.figures import same_rewards
 from webapp.launch.findings import YamlProblem, config_from_text
 from webapp.launch.preflight import preflight
-from webapp.people.teams.access import can_edit, object_for, project_for, projects_of
-from webapp.people.teams.models import Project, Role, TokenScope
+from webapp.live.consumers import user_now
+from webapp.live.waiting import WAIT_MAX_S, Question, one_answer, stream
+from webapp.people.teams.access import can_edit, object_for, project_for, projects_of, token_of
+from webapp.people.teams.models import Project, Role, TokenScope, User
+from webapp.people.teams.sudo import Act, ask
+from webapp.people.teams.tokens import token_user
 from webapp.results.summary import ENDED, summary_read
 from webapp.runs import answers as shapes
 from webapp.runs.advisories.selectors import advisories_of, diagnosis_view
+from webapp.runs.config import all_components, config_of
 from webapp.runs.metrics.devices import STEPS, answer_of, devices_of
 from webapp.runs.metrics.models import DeviceStep
 from webapp.runs.metrics.selectors import curves, metric_names
 from webapp.runs.models import Run
-from webapp.runs.records.listing import run_lines, runs_sorted
-from webapp.runs.records.marks import ARCHIVABLE, run_label, run_star, runs_archive
+from webapp.runs.records.listing import UNREAD, run_lines, runs_sorted
+from webapp.runs.records.marks import ARCHIVABLE, run_label, run_star, runs_archive, runs_tag, tags_of
 from webapp.runs.records.queue import read_queue
 from webapp.runs.records.queue_words import queue_answer
-from webapp.runs.records.selectors import aged, runs_with_ages
+from webapp.runs.records.selectors import aged, run_axes, run_events_after, runs_with_ages
+from webapp.runs.removal.services import remove
 from webapp.runs.rollouts.selectors import newest_of_step, step_rollouts
-from webapp.runs.states import RunState
+from webapp.runs.states import Priority, RunState
 
 router = Router(tags=["runs"])
 MAX_METRICS = 100
@@ -289,3 +306,170 @@ def run_rollouts(request: HttpRequest, run_id: UUID, step: int, page: int = 1, p
     first = min((page - 1) * size, total)
     found = step_rollouts(run, step, slice(first, first + size))
     return found | {"items": found["rollouts"], "page": page, "pages": max(1, -(-total // size)), "total": total}
+
+
+# Axes of a run's curves other than steps, and whether its rewards may be compared with another run's.
+
+
+@router.get("/runs/{uuid:run_id}/axes", response=answers.RunAxes, auth=open_to(TokenScope.METRICS))
+def run_axes_of(request: HttpRequest, run_id: UUID, beside: UUID | None = None) -> dict[str, Any]:
+    """Hours, rollouts and tokens that a run had used at the end of its steps. With `beside`, another run of the
+    project, `same_rewards` says whether the rewards of both were made in the same way: else their curves must not be
+    compared."""
+    run = object_for(request.user, Run, run_id)
+    same_project = Run.objects.filter(project=run.project_id)
+    other = None if beside is None else object_for(request.user, Run, beside, within=same_project)
+    return {
+        "id": run.pk,
+        "name": run.name,
+        "state": run.state,
+        "axes": run_axes(run),
+        "same_rewards": None if other is None else _rewarded_alike(run, other),
+    }
+
+
+def _rewarded_alike(run: Run, other: Run) -> bool:
+    """False where that is not known: for a run that another trainer made, or whose config can no longer be read."""
+    configs = [None if each.imported_from else config_of(each) for each in (run, other)]
+    parts = [all_components(config) or form_components() for config in configs if config is not None]
+    return len(parts) == 2 and same_rewards(*parts)
+
+
+# The events of a run, for scripts: at once, when there is news, or as a stream.
+
+SSE = "text/event-stream"
+STREAM = {"content": {SSE: {"schema": {"type": "string", "description": "`id`: the event's seq, `data`: the event"}}}}
+Wait = Annotated[int, Query(ge=0, le=WAIT_MAX_S, description="seconds to wait for an event")]
+KnownStep = Annotated[
+    int | None, Query(ge=0, le=2**31 - 1, description="the step that you know: another one ends the wait")
+]
+LastEvent = Annotated[int | None, Header(alias="Last-Event-ID", description="of a stream: in place of `after`")]
+
+
+@router.get(
+    "/runs/{uuid:run_id}/events",
+    response=shapes.Events,
+    openapi_extra={"responses": {200: STREAM}},
+    auth=open_to(TokenScope.METRICS),
+)
+def run_events(
+    request: HttpRequest,
+    run_id: UUID,
+    after: int = 0,
+    limit: int = 100,
+    wait: Wait = 0,
+    step: KnownStep = None,
+    last_event_id: LastEvent = None,
+) -> dict[str, Any] | HttpResponse:
+    """The events of a run after a `seq`; ask again with `after` of the answer for more. With `wait` it answers as
+    soon as there is something. `Accept: text/event-stream` asks for a stream that continues until the run has ended."""
+    run = object_for(caller(request), Run, run_id, within=runs_with_ages().select_related("project", "after"))
+    size, streamed = max(1, min(limit, MAX_PAGE_ROWS)), SSE in request.headers.get("Accept", "")
+    since = last_event_id if streamed and last_event_id is not None else after
+    found = run_events_after(run, since, size)
+    has_news = found["items"] or found["ended"] or step not in (None, run.step)
+    if not isinstance(request, ASGIRequest) or not (streamed or (wait and not has_news)):
+        return found
+    place = max(-1, min(since, run.seq))
+    known = None if streamed else step  # a stream has events alone
+    may = partial(_refusal_answer, request, run.pk)
+    question = Question(caller(request).pk, run.pk, place, size, known, translation.get_language(), may)
+    coming = partial(stream, request, question) if streamed else partial(one_answer, request, question, wait)
+    return Later(request, coming)
+
+
+def _refusal_answer(request: HttpRequest, run_id: UUID) -> HttpResponse | None:
+    """The answer if the person of the request may not see the run now; ``None`` where they may."""
+    with translation.override(getattr(request, "LANGUAGE_CODE", None)):  # this is another thread than the request's
+        try:
+            if token_of(request.user) is not None:
+                user: Any = token_user(bearer(request))
+            else:
+                user = user_now({"session": request.session})
+            if user is None or not user.is_authenticated:
+                raise AuthenticationError
+            object_for(user, Run, run_id, within=Run.objects.select_related("project"))
+        except (AuthenticationError, Http404, PermissionDenied) as exc:
+            return api.on_exception(request, exc)
+    return None
+
+
+# Many runs at once over the API: what the list of runs does with those that were chosen, and deleting them.
+#
+# Each run has its own result, by the functions that act on one of them: a run that cannot be changed does not stop the
+# others.
+
+MOST = 200
+
+
+class BatchIn(Body):
+    """An act on runs. `add` and `remove` are tags, for the act `tag` only; `priority` is a class, only for the act
+    `priority`."""
+
+    act: Literal["tag", "archive", "restore", "hold", "release", "priority", "delete"]
+    runs: list[UUID] = Field(min_length=1, max_length=MOST, description="ids; each counts once")
+    add: list[str] = Field(default_factory=list, max_length=20)
+    remove: list[str] = Field(default_factory=list, max_length=20)
+    priority: Priority | None = None
+
+    @property
+    def ahead(self) -> Ahead | None:
+        """The change of their places in the queue, where the act is one."""
+        changes = {"hold": Ahead(on_hold=True), "release": Ahead(on_hold=False), "priority": Ahead(self.priority)}
+        return changes.get(self.act)
+
+
+class Result(NamedTuple):
+    """The outcome for one run."""
+
+    ok: bool = True
+    code: str | None = None
+    message: str | None = None
+
+
+@router.post("/projects/{slug:slug}/runs/batch", response=runs_answers.Batch)
+@once
+def runs_batch(request: HttpRequest, slug: str, body: BatchIn) -> dict[str, Any]:
+    """Tag, archive or restore up to 200 runs; as an owner hold, release or delete them, or give them another class.
+    Each has its result in `items`, in the order of `runs`: `not_found` for an id that is not a run of the project,
+    `conflict` for one whose state or use forbids it."""
+    owners = body.act == "delete" or body.ahead is not None
+    project = project_for(caller(request), slug, need=Role.OWNER if owners else Role.EDITOR)
+    _require_fitting(body)
+    if body.act == "delete":
+        ask(request, Act.DELETE_RUN)
+    ids = list(dict.fromkeys(body.runs))
+    chosen = project.runs.filter(pk__in=ids).select_related("project").defer(*UNREAD)
+    # In a fixed order, not the caller's: so two batches never wait for each other's runs.
+    results = {run.pk: _act_on_run(run, body, caller(request)) for run in chosen.order_by("pk")}
+    missing = Result(False, "not_found", _(MESSAGES["not_found"]))
+    items = [Extended(results.get(pk, missing), id=pk) for pk in ids]
+    return {"items": items, "done": sum(result.ok for result in results.values())}
+
+
+def _require_fitting(body: BatchIn) -> None:
+    """Refuse tags or a class that are missing, or that another act does not use. Raises ``ValidationError``."""
+    if body.act != "tag" and (body.add or body.remove):
+        raise ValidationError({"act": _("Tags are allowed only with the act `tag`.")})
+    if body.act == "tag" and not (tags_of(body.add) or tags_of(body.remove)):
+        raise ValidationError({"add": _("Name a tag to add or to remove.")})
+    if (body.act == "priority") != (body.priority is not None):
+        raise ValidationError({"priority": _("The act `priority` needs a class, and no other act takes one.")})
+
+
+def _act_on_run(run: Run, body: BatchIn, user: User) -> Result:
+    try:
+        if body.act == "tag":
+            runs_tag(runs=[run], user=user, add=body.add, remove=body.remove)
+        elif body.ahead is not None:
+            run_queue_change(run=run, user=user, change=body.ahead)
+        elif body.act == "delete":
+            remove(run)
+        elif body.act == "restore":
+            runs_archive(runs=[run], user=user, on=False)
+        elif not runs_archive(runs=[run], user=user).done and run.archived_at is None:
+            raise ValidationError(_("A run that has not ended cannot be archived."), code="conflict")
+    except ValidationError as exc:
+        text = " ".join(text for texts in errors_by_field(exc).values() for text in texts)
+        return Result(False, "conflict" if getattr(exc, "code", "") == "conflict" else "invalid", text)
+    return Result()

@@ -10,7 +10,7 @@ from ninja import Query, Router, Status
 from pydantic import BaseModel, ConfigDict, Field
 
 from training.config import Axis
-from webapp.api.answers import sweeps as shapes
+from webapp.api.answers import comparing as shapes
 from webapp.api.base import caller
 from webapp.api.idempotency import once
 from webapp.api.listing import Named, page_of
@@ -21,8 +21,7 @@ from webapp.engine.services import role_to_launch
 from webapp.evaluation.sweeps.board import Board, board_of
 from webapp.evaluation.sweeps.figures import Place
 from webapp.launch.models import Sweep
-from webapp.launch.sweep_removal import sweep_delete
-from webapp.launch.sweeps import plan_of, run_names, sweep_create, sweeps_of
+from webapp.launch.sweeps import plan_of, run_names, sweep_create, sweep_delete, sweeps_of
 from webapp.people.teams.access import object_for, project_for
 from webapp.people.teams.models import Role
 from webapp.people.teams.sudo import Act, ask

@@ -8,31 +8,26 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.http.response import HttpResponseBase
 from django.urls import URLPattern, path, re_path
 
-from webapp.api import environment_acts, projects, removal, rewards  # noqa: F401 - they add to the routers below
+from webapp.api import removal  # noqa: F401 - it adds to the routers below
 from webapp.api.base import api, not_found, shaped
 from webapp.api.chats import router as chats
 from webapp.api.comparisons import router as comparisons
-from webapp.api.doctor import router as doctor
+from webapp.api.comparisons import saved as saved_comparisons
 from webapp.api.endpoints import router as endpoints
 from webapp.api.machines import router as machines
-from webapp.api.me import router as me
 from webapp.api.model_pages import router as models
 from webapp.api.notifications import router as notifications
+from webapp.api.objects import operations
 from webapp.api.objects import router as objects
-from webapp.api.operations import router as operations
-from webapp.api.pins import router as pins
+from webapp.api.project_settings import router as project_settings
+from webapp.api.projects import of_caller
 from webapp.api.reading import groups as run_groups
 from webapp.api.reading import router as reading
 from webapp.api.reference import Constant, constant, constant_answer, docs_answer, openapi_schema
-from webapp.api.retention import router as retention
 from webapp.api.rollouts import router as rollouts
-from webapp.api.run_axes import router as run_axes
-from webapp.api.run_batch import router as run_batch
-from webapp.api.run_events import router as run_events
 from webapp.api.run_files import router as run_files
 from webapp.api.run_launch import router as run_launch
 from webapp.api.runs import router as runs
-from webapp.api.saved_comparisons import router as saved_comparisons
 from webapp.api.suites import router as suites
 from webapp.api.sweeps import router as sweeps
 from webapp.api.votes import router as votes
@@ -66,16 +61,13 @@ def schema_json() -> Constant:
 
 def _api_patterns() -> list[URLPattern]:
     """The operations, each wrapped so that a wrong method answers in the one shape too."""
-    api.add_router("", me)
+    api.add_router("", of_caller)
     api.add_router("", runs)
     api.add_router("", reading)
     api.add_router("", run_groups)
     api.add_router("", run_launch)
     api.add_router("", machines)
-    api.add_router("", run_axes)
-    api.add_router("", run_events)
-    api.add_router("", run_batch)
-    api.add_router("", pins)
+    api.add_router("", project_settings)
     api.add_router("", rollouts)
     api.add_router("", run_files)
     api.add_router("", comparisons)
@@ -89,8 +81,6 @@ def _api_patterns() -> list[URLPattern]:
     api.add_router("", models)
     api.add_router("", operations)
     api.add_router("", notifications)
-    api.add_router("", doctor)
-    api.add_router("", retention)
     api.add_router("", workers)
     found = []
     for item in api.urls[0]:

@@ -42,7 +42,7 @@ from training.errors import Boundary, BudgetSpent, ErrorInfo, PolicyFault, Tilty
 from training.words import _, sentence
 from webapp.chat.conversation import Contestant, ask_of, endpoint_meant, open_of, pool_of
 from webapp.chat.models import Answer, AnswerState, Chat, Holder
-from webapp.common.clock import expiry
+from webapp.common.database import expiry
 from webapp.common.errors import DATABASE_AWAY
 from webapp.common.pools import ENDPOINT, TRAIN, device_env
 from webapp.common.text import clean_json

@@ -37,8 +37,7 @@ from django.utils.translation import gettext_noop
 from training.errors import DataError, TiltyardError
 from training.plain import os_reason
 from training.words import sentence
-from webapp.common.clock import expiry
-from webapp.common.compiled import rows_of
+from webapp.common.database import expiry, rows_of
 from webapp.common.errors import DATABASE_AWAY
 from webapp.common.pools import LONG, SHORT
 from webapp.common.workers.beating import draining, folder_problem

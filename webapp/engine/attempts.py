@@ -17,10 +17,10 @@ from pydantic import ValidationError
 
 from training.errors import Boundary, BudgetSpent, ErrorInfo
 from training.evaluation import REPORT_NAME, Report
-from webapp.common.clock import ahead_s
+from webapp.common.database import ahead_s
 from webapp.common.storage import attempt_dir
 from webapp.common.workers.beating import worker_here, worker_name
-from webapp.common.workers.needs import Needs
+from webapp.common.workers.models import Needs
 from webapp.engine.courier import model_lost
 from webapp.engine.history import Lease, LeaseLost, dependency_error, event_add, run_transition
 from webapp.engine.projection import rollouts_close

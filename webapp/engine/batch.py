@@ -27,8 +27,7 @@ from webapp.runs.metrics.models import DeviceStep
 from webapp.runs.models import Run, RunEvent
 from webapp.runs.registry.models import Checkpoint, CheckpointState
 from webapp.runs.rollouts.figures import Played, decide, judge_functions, note, surprises
-from webapp.runs.rollouts.models import Rollout, RolloutGroup, RolloutStatus, Turn, rollout_id
-from webapp.runs.rollouts.numbers import NumbersField
+from webapp.runs.rollouts.models import NumbersField, Rollout, RolloutGroup, RolloutStatus, Turn, rollout_id
 from webapp.runs.rollouts.words import numbers_of
 
 # --- Time budget ----------------------------------------------------------------------------------------------------

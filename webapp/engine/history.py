@@ -15,10 +15,10 @@ from django.db.models.functions import Now
 
 from training.errors import Boundary, ErrorInfo, TiltyardError
 from training.words import Sentence
-from webapp.common.clock import expiry
+from webapp.common.database import expiry
 from webapp.common.text import clean_json
 from webapp.common.workers.beating import reporting
-from webapp.common.workers.needs import Needs
+from webapp.common.workers.models import Needs
 from webapp.engine.models import Outbox
 from webapp.people.notifications.events import notify
 from webapp.people.notifications.models import Kind

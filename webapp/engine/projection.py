@@ -27,7 +27,7 @@ from django.db.models.functions import Now
 from pydantic import ValidationError
 
 from training.journal import JOURNAL_NAME, Event, parse_event
-from webapp.common import clock
+from webapp.common import database
 from webapp.common.storage import attempt_dir
 from webapp.common.text import clean_json
 from webapp.common.words import Outcome
@@ -162,7 +162,7 @@ class Projector:
             if len(lines) == 1:
                 row = self._attempt_row()
                 empty = Batch(self._run, self.number, functions={})
-                empty.warn(lines[0].number, f"the database refused it ({type(exc).__name__})", clock.now())
+                empty.warn(lines[0].number, f"the database refused it ({type(exc).__name__})", database.now())
                 self._write_batch(row, lines, empty)
                 return
             half = len(lines) // 2
@@ -176,8 +176,8 @@ class Projector:
         batch.attempt_changes["last_step"] = row.last_step
         events: list[tuple[int, Event | str]] = [(line.number, parse_line(line)) for line in lines]
         batch.preload([event for _, event in events if isinstance(event, Event)])
-        at = clock.now()
-        if self.ahead_s is not None and abs((ahead := self.ahead_s()) - row.clock_s) >= clock.APART_S:
+        at = database.now()
+        if self.ahead_s is not None and abs((ahead := self.ahead_s()) - row.clock_s) >= database.APART_S:
             row.clock_s = batch.attempt_changes["clock_s"] = ahead  # from these lines on, also where another host reads
         for number, event in events:
             if isinstance(event, str):
@@ -268,7 +268,7 @@ def close_rows(run_id: UUID, rows: list[Rollout], at: datetime | None = None) ->
     first = seq_take(run_id, len(rows))
     for number, row in enumerate(rows, start=first):
         row.status, row.error, row.seq = RolloutStatus.EXCLUDED, ATTEMPT_ENDED, number
-        row.outcome, row.judged_by, row.finished_at = Outcome.EXCLUDED, "", at or clock.now()
+        row.outcome, row.judged_by, row.finished_at = Outcome.EXCLUDED, "", at or database.now()
     changed = ["status", "outcome", "judged_by", "error", "seq", "finished_at"]
     Rollout.objects.bulk_update(rows, changed, batch_size=500)
     transaction.on_commit(lambda: nudge(run_id, first + len(rows) - 1))

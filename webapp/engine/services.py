@@ -32,7 +32,7 @@ from webapp.common.pools import ENDPOINT, TRAIN
 from webapp.common.storage import attempt_dir, run_dir
 from webapp.common.text import clean_json
 from webapp.common.words import CREATED, reason_of
-from webapp.common.workers.needs import Needs
+from webapp.common.workers.models import Needs
 from webapp.engine import history
 from webapp.engine.history import Lease, event_add, run_transition
 from webapp.engine.resolve import Resolved, resolve, sessions_of

@@ -35,7 +35,7 @@ from training.errors import Boundary, BudgetSpent, ErrorInfo, FilesAway, FilesRe
 from training.machine import disk_fault
 from training.sessions import LAST_WORDS_S, stop_grace
 from webapp.common import objects
-from webapp.common.clock import ahead_s
+from webapp.common.database import ahead_s
 from webapp.common.errors import DATABASE_AWAY
 from webapp.common.logs import about
 from webapp.common.pools import TRAIN, device_env

@@ -37,7 +37,6 @@ from webapp.environments.builtin import (
 from webapp.environments.launchers import launchers
 from webapp.environments.models import MAX_REPLICAS, Environment, Kind
 from webapp.environments.orders import order_create
-from webapp.environments.reservations import reservations_of
 from webapp.environments.selectors import (
     argument_texts,
     environments_of,
@@ -45,6 +44,7 @@ from webapp.environments.selectors import (
     history,
     order_rows,
     replica_rows,
+    reservations_of,
     runs_on,
     validation_view,
 )

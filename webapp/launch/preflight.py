@@ -46,8 +46,7 @@ from webapp.common.pools import TRAIN
 from webapp.common.text import in_words
 from webapp.common.words import failure
 from webapp.common.workers.beating import living, training_gpu
-from webapp.common.workers.models import host_of
-from webapp.common.workers.needs import Needs
+from webapp.common.workers.models import Needs, host_of
 from webapp.endpoints.selectors import endpoint_named, endpoint_state
 from webapp.endpoints.services import key_env
 from webapp.endpoints.spending import day_over

@@ -15,7 +15,7 @@ from webapp.reading.inspector.causes import UNKNOWN, cause_title, of_failed, who
 from webapp.reading.parts import config_for, parts_of, spec_of
 from webapp.reading.selectors import own_rollout
 from webapp.runs.rollouts.models import Rollout
-from webapp.runs.rollouts.said import last_words
+from webapp.runs.rollouts.selectors import last_words
 
 
 def zero_parts(rollout: Rollout) -> list[str]:

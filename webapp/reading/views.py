@@ -46,6 +46,7 @@ from webapp.reading.inspector.finding import View
 from webapp.reading.inspector.saving import case_of
 from webapp.reading.parts import config_for, parts_of, spec_of
 from webapp.reading.selectors import neighbours_of, own_rollout, phases_of, seeds_of, siblings_of
+from webapp.reading.tags import WORDED, reach
 from webapp.reading.task_map import (
     FLICKERS,
     KINDS,
@@ -62,7 +63,6 @@ from webapp.reading.task_map import (
     usual_sort,
     visits_of,
 )
-from webapp.reading.templatetags.reading import WORDED, reach
 from webapp.reading.turns import turn_page
 from webapp.rewards.cases import reward_case_create
 from webapp.rewards.models import RewardCase

@@ -26,7 +26,7 @@ from webapp.common.static_files import PLOTLY
 from webapp.datasets.models import Dataset, DatasetState
 from webapp.environments.models import Environment
 from webapp.evaluation.suites.services import leaders_of
-from webapp.people.notifications.news import news_of
+from webapp.people.notifications.selectors import news_of
 from webapp.people.teams.access import object_for, project_for, projects_of
 from webapp.people.teams.models import DEMO, Project, Role, User
 from webapp.people.teams.selectors import teams_owned

@@ -1,9 +1,11 @@
-"""Template tags of the pages: the rail, the bell, roles, deletions that failed, and the page of a run."""
+"""Template tags of the pages: the rail, the bell, roles, deletions that failed, the page of a run, and what rooms above
+offer on pages of rooms below: saved comparisons, suites and vote rounds."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
+from urllib.parse import urlencode
 
 from django import template
 from django.db.models import Q
@@ -16,6 +18,10 @@ from webapp.common.strings import run_words
 from webapp.common.text import in_words
 from webapp.common.ui import icon
 from webapp.common.words import Failure, failure
+from webapp.datasets.quality import lost_words
+from webapp.evaluation.sharing.services import saved_lines
+from webapp.evaluation.suites.models import Suite
+from webapp.evaluation.votes.selectors import OpenRound, open_rounds
 from webapp.people.notifications.selectors import MOST_COUNTED, reader_of_page
 from webapp.people.teams.models import Membership, Project, Role
 from webapp.runs.models import Run
@@ -30,6 +36,9 @@ from webapp.site.run_pages.flight import Box, Dot
 # The rail: the reader's projects and the pages of one. Drawn here and not by a template, since every page has it.
 
 register = template.Library()
+register.filter("lost_words", lost_words)
+SAVED_SHOWN = 5
+SUITES_OFFERED = 10
 
 _THIS_ONE = {True: SafeString(' aria-current="true"'), False: SafeString("")}
 
@@ -205,3 +214,29 @@ def unread(context: dict[str, Any]) -> str:
     """How many notifications the reader has not read, as the bell shows it; empty for none."""
     count = reader_of_page(context).unread
     return f"{MOST_COUNTED - 1}+" if count >= MOST_COUNTED else str(count or "")
+
+
+@register.inclusion_tag("sharing/_list.html", takes_context=True)
+def saved_comparisons(context: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of the page's project, the newest open, the others folded."""
+    lines = saved_lines(context["project"])
+    return {
+        "project": context["project"],
+        "lines": lines[:SAVED_SHOWN],
+        "older": lines[SAVED_SHOWN:],
+        "count": len(lines),
+    }
+
+
+@register.inclusion_tag("suites/_play.html")
+def play_a_suite(project: Project, contestant: str) -> dict[str, Any]:
+    """A menu of the project's suites, each with this contestant chosen; nothing where there is none."""
+    query = urlencode({"contestant": contestant})
+    rows = Suite.objects.filter(project=project)[:SUITES_OFFERED]
+    return {"suites": [(suite, f"{reverse('suite-detail', args=[project.slug, suite.pk])}?{query}") for suite in rows]}
+
+
+@register.simple_tag(takes_context=True)
+def rounds_that_wait(context: dict[str, Any], project: Project) -> list[OpenRound]:
+    """The rounds in which the reader has ballots left."""
+    return open_rounds(project, context["request"].user)

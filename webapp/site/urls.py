@@ -7,12 +7,13 @@ from django.urls import URLPattern, URLResolver, include, path
 
 from webapp.engine import doctor_views
 from webapp.foreign import views as foreign_views
+from webapp.people.notifications import views as notifications
 from webapp.reading.urls import run_urlpatterns as reading
 from webapp.retention.views import retention_page
 from webapp.site import home, usage, workers
 from webapp.site.monitoring import views as monitoring
 from webapp.site.palette import views as palette
-from webapp.site.run_pages import devices, list_views, parts, preview, said, views
+from webapp.site.run_pages import devices, flight, list_views, parts, views
 
 run_urlpatterns: list[URLPattern | URLResolver] = [
     path("", include("webapp.launch.urls")),
@@ -28,7 +29,7 @@ run_urlpatterns: list[URLPattern | URLResolver] = [
     path("<uuid:pk>/star/", list_views.run_star, name="run-star"),
     path("<uuid:pk>/label/", list_views.run_label, name="run-label"),
     path("<uuid:pk>/", views.run_detail, name="run-detail"),
-    path("<uuid:pk>/preview/", preview.run_preview, name="run-preview"),
+    path("<uuid:pk>/preview/", list_views.run_preview, name="run-preview"),
     path("<uuid:pk>/held-out/", parts.run_held_out, name="run-held-out"),
     path("<uuid:pk>/held-out/<int:step>/", parts.run_held_out_step, name="run-held-out-step"),
     path("<uuid:pk>/bfcl-scores.zip", views.run_score_files, name="run-score-files"),
@@ -38,7 +39,7 @@ run_urlpatterns: list[URLPattern | URLResolver] = [
     path("<uuid:pk>/spend/", views.run_spending, name="run-spend"),
     path("<uuid:pk>/times/", views.run_times, name="run-times"),
     path("<uuid:pk>/devices/", devices.run_devices, name="run-devices"),
-    path("<uuid:pk>/said/", said.run_said, name="run-said"),
+    path("<uuid:pk>/said/", flight.run_said, name="run-said"),
     path("<uuid:pk>/stop/", views.run_stop_view, name="run-stop"),
     path("<uuid:pk>/pause/", views.run_pause_view, name="run-pause"),
     path("<uuid:pk>/queue/", views.run_queue_view, name="run-queue"),
@@ -54,6 +55,21 @@ run_urlpatterns: list[URLPattern | URLResolver] = [
     path("<uuid:pk>/exports/<uuid:file_id>/", foreign_views.metrics_file, name="run-export-file"),
     path("<uuid:pk>/events/", views.run_events, name="run-events"),
     *reading,
+]
+CHANNELS = "p/<slug:slug>/settings/channels/"
+notification_urlpatterns: list[URLPattern] = [
+    path("notifications/", notifications.notification_list, name="notification-list"),
+    path("notifications/bell/", notifications.bell, name="notification-bell"),
+    path("notifications/read/", notifications.notifications_read, name="notifications-read"),
+    path("notifications/settings/", notifications.notification_settings, name="notification-settings"),
+    path("notifications/settings/mail/", notifications.mail_test, name="notification-mail-test"),
+    path("notifications/<int:pk>/open/", notifications.notification_open, name="notification-open"),
+    path("notifications/<int:pk>/read/", notifications.notification_mark, name="notification-mark"),
+    path(CHANNELS, notifications.channel_list, name="channel-list"),
+    path(CHANNELS + "<uuid:pk>/edit/", notifications.channel_edit, name="channel-edit"),
+    path(CHANNELS + "<uuid:pk>/test/", notifications.channel_test, name="channel-test"),
+    path(CHANNELS + "<uuid:pk>/resume/", notifications.channel_resume, name="channel-resume"),
+    path(CHANNELS + "<uuid:pk>/delete/", notifications.channel_delete, name="channel-delete"),
 ]
 urlpatterns: list[URLPattern | URLResolver] = [
     path("", home.home, name="home"),
@@ -73,6 +89,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("p/<slug:slug>/settings/retention/", retention_page, name="retention-page"),
     path("p/<slug:slug>/settings/doctor/", doctor_views.doctor_rules, name="doctor-rules"),
     path("p/<slug:slug>/runs/", include(run_urlpatterns)),
+    *notification_urlpatterns,
 ]
 if settings.DEBUG:
     urlpatterns.append(path("styleguide/", home.styleguide, name="styleguide"))

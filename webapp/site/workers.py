@@ -29,7 +29,7 @@ from training.machine import write_refusal
 from webapp.chat.holder import holders
 from webapp.chat.models import Answer, AnswerState
 from webapp.common.broker import redis_problem
-from webapp.common.compiled import rows_of
+from webapp.common.database import rows_of
 from webapp.common.errors import DATABASE_AWAY
 from webapp.common.pools import ENDPOINT, TRAIN
 from webapp.common.text import duration, percent

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from django.core.exceptions import ValidationError
 
-from webapp.api.operations import _dataset_named
+from webapp.api.objects import _dataset_named
 from webapp.people.teams.models import Project
 
 

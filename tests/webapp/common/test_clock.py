@@ -13,7 +13,7 @@ from celery.worker.state import revoked
 from django.db import OperationalError
 
 from webapp.celery import app
-from webapp.common import clock
+from webapp.common import database as clock
 from webapp.common.workers.requests import SharedClockRequest
 
 pytestmark = pytest.mark.django_db

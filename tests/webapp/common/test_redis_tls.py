@@ -29,7 +29,7 @@ import asyncio, json, uuid
 from channels.layers import get_channel_layer
 from django.conf import settings
 from webapp.celery import app
-from webapp.site.monitoring.figures import _messages
+from webapp.site.monitoring.views import _messages
 from webapp.site.workers import _broker_answers
 
 async def live():

@@ -9,7 +9,7 @@ import pytest
 from django.template import Context, Template
 from django.utils import translation
 
-from webapp.common.terms import TERMS
+from webapp.common.ui import TERMS
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -14,8 +14,7 @@ from django.utils import timezone
 from tests.webapp.endpoints.conftest import make_endpoint, stub
 from training.config import JobConfig
 from webapp.common.pools import ENDPOINT, TRAIN
-from webapp.common.workers.models import Drain, Worker
-from webapp.common.workers.needs import Needs
+from webapp.common.workers.models import Drain, Needs, Worker
 from webapp.engine import attempts as leases
 from webapp.engine import recovery, supervisor
 from webapp.engine.attempts import WORKER_CLOSING, attempt_end

@@ -12,7 +12,7 @@ from django.utils import timezone
 from tests.webapp.api.answers import complaints
 from tests.webapp.runs.records.test_sessions import busy, line, world
 from webapp.environments.models import Environment
-from webapp.environments.reservations import Reservation, reservations_of
+from webapp.environments.selectors import Reservation, reservations_of
 from webapp.people.teams.models import Project, User
 from webapp.runs.models import Run
 

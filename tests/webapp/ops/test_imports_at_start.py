@@ -38,7 +38,7 @@ assert gc.isenabled() and len(gc.get_objects()) < gc.get_freeze_count() / 4
         (STARTER, ("celery", "psycopg", "redis", "django.contrib.auth.models", "webapp.urls")),
         (WORKER, ("webapp.urls", "webapp.api.urls", "ninja", "uvicorn", "sympy")),
         (f"{COMMAND.format(room='ops', name='run_clockwork')}; {SKIPS}", ("webapp.urls", "ninja", "sympy")),
-        (f"{COMMAND.format(room='environments', name='keep_environments')}; {SKIPS}", ("webapp.urls", "ninja")),
+        (f"{COMMAND.format(room='ops', name='keep_environments')}; {SKIPS}", ("webapp.urls", "ninja")),
         ("import django, sys; django.setup()", ("numpy", "sympy", "webapp.urls")),
         ("import django, sys; django.setup(); import webapp.runs.records.sessions", ("torch", "trl")),  # a migration
         (

@@ -81,7 +81,7 @@ class _NoSuites:
 
 
 def _model(monkeypatch: pytest.MonkeyPatch, **context: Any) -> str:
-    monkeypatch.setattr("webapp.evaluation.suites.templatetags.suites.Suite", _NoSuites)
+    monkeypatch.setattr("webapp.site.tags.Suite", _NoSuites)
     one = {"pk": PK, "name": "small", "kind": "hub", "reference": "model:small", "created_at": NOW}
     one |= context.pop("model", {})
     given = {"bytes": None, "push_form": {}, "marks": [("good", "good"), ("bad", "bad")], **context}

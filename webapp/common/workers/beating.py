@@ -12,6 +12,7 @@ import os
 import re
 import shutil
 import threading
+import time
 from contextlib import suppress
 from datetime import timedelta
 from functools import lru_cache
@@ -29,15 +30,54 @@ from django.db.models import QuerySet
 from django.db.models.functions import Now
 
 from training.children import RAY_ADDRESS, bare_env, limited_child
-from training.devices import visible_devices
+from training.devices import Reading, read_devices, visible_devices
 from training.plain import number_in
 from webapp.common import objects
-from webapp.common.clock import measure
+from webapp.common.database import measure
 from webapp.common.errors import DATABASE_AWAY
 from webapp.common.pools import ENDPOINT, TRAIN
 from webapp.common.secrets.vault import key_problem
-from webapp.common.workers.devices import Reader
 from webapp.common.workers.models import GONE_AFTER, DataFolder, Drain, Worker, host_of
+
+READ_EVERY_S, OLD_AFTER_S = 10.0, 30.0
+
+
+# What the devices of a worker do now (``training/devices.py``): a thread reads it every few seconds.
+#
+# A driver that hangs must not silence the worker, so the beat only takes what was read last, and nothing once that is
+# old.
+
+
+class Reader(threading.Thread):
+    """Reads the devices until it is asked to end. It may hang in the driver: nothing waits for it."""
+
+    def __init__(self, ids: list[str]) -> None:
+        super().__init__(name="worker-devices", daemon=True)
+        self._ids = ids
+        self._done = threading.Event()
+        self._latest: tuple[float, list[Reading] | None] = (0.0, None)
+
+    def run(self) -> None:
+        """Read at once, then every ``READ_EVERY_S``."""
+        while True:
+            try:
+                self._latest = (time.monotonic(), read_devices(self._ids))
+            except Exception:  # the boundary to the driver: its figures are no reason to end the worker
+                logger.exception("devices not read", extra={"action": "devices"})
+            if self._done.wait(READ_EVERY_S):
+                return
+
+    def latest(self) -> list[dict[str, Any]] | None:
+        """What was read last, as plain data; ``None`` without NVML, and where it is older than ``OLD_AFTER_S``."""
+        at, found = self._latest
+        if found is None or time.monotonic() - at > OLD_AFTER_S:
+            return None
+        return [reading._asdict() for reading in found]
+
+    def end(self) -> None:
+        """Read no more."""
+        self._done.set()
+
 
 # Whether this process sees the data folder of its installation.
 #

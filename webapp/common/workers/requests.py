@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 from celery.worker.request import Request
 
-from webapp.common.clock import last_ahead_s
+from webapp.common.database import last_ahead_s
 
 
 class SharedClockRequest(Request):

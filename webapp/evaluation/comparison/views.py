@@ -32,10 +32,9 @@ from webapp.common.text import translated
 from webapp.evaluation.comparison import figures, tasks
 from webapp.evaluation.comparison.boards import boards
 from webapp.evaluation.comparison.contestants import LEAST, Contestant, contestants_of
-from webapp.evaluation.comparison.examples import Side, examples_of
 from webapp.evaluation.comparison.forest import Forest, leads, levels
 from webapp.evaluation.comparison.rewards import Evaluations, Offer, Rewards, evaluations, offer_of
-from webapp.evaluation.comparison.tasks import MOST_TRIES, aligned, played_tasks, texts_of
+from webapp.evaluation.comparison.tasks import MOST_TRIES, Side, aligned, examples_of, played_tasks, texts_of
 from webapp.evaluation.comparison.verdicts import Headline, Verdict, conclusions
 from webapp.people.teams.access import project_for
 from webapp.people.teams.models import Project

@@ -20,8 +20,7 @@ from webapp.common.pages import page_number
 from webapp.evaluation.sweeps.answers import value_words
 from webapp.evaluation.sweeps.board import board_of
 from webapp.launch.models import Sweep, SweepRun
-from webapp.launch.sweep_removal import sweep_delete, sweep_forecast
-from webapp.launch.sweeps import axis_title, sweeps_of
+from webapp.launch.sweeps import axis_title, sweep_delete, sweep_forecast, sweeps_of
 from webapp.people.teams.access import can_edit, own, project_for
 from webapp.people.teams.models import Role
 from webapp.people.teams.sudo import Act

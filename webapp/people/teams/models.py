@@ -14,7 +14,7 @@ from webapp.common.ids import Present, UuidModel, name_validator
 class User(AbstractUser, UuidModel):
     """A person who logs in, or a machine account, which cannot log in (``webapp.people.teams.tokens``).
 
-    The row of a deleted person stays, without anything that names them (``webapp.people.teams.departing``).
+    The row of a deleted person stays, without anything that names them (``webapp.people.teams.services``).
     """
 
     is_machine = models.BooleanField(default=False, db_default=False, editable=False)

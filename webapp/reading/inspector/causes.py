@@ -26,7 +26,7 @@ from webapp.reading.groups import Played, expected_answers
 from webapp.reading.inspector.filters import Scope
 from webapp.runs.models import Run
 from webapp.runs.rollouts.models import Rollout, RolloutStatus
-from webapp.runs.rollouts.said import array_of, last_words
+from webapp.runs.rollouts.selectors import array_of, last_words
 
 NOT_SOLVED = (Outcome.FAILED, Outcome.PARTLY, Outcome.EXCLUDED)
 ANSWER = "answer"

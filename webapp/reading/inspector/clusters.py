@@ -15,7 +15,7 @@ from webapp.reading.groups import expected_answers
 from webapp.reading.inspector.causes import ANSWER, NOT_SOLVED, PLACE, Answered, answer_causes, cause_of, cause_title
 from webapp.reading.inspector.finding import View, sample_rows
 from webapp.runs.rollouts.models import Rollout
-from webapp.runs.rollouts.said import last_errors, last_words
+from webapp.runs.rollouts.selectors import last_errors, last_words
 
 MOST_CLUSTERS = 8
 QUOTES = 3

@@ -13,7 +13,7 @@ from webapp.reading.inspector.filters import MOST_RUNS, played_runs
 from webapp.reading.inspector.finding import said_sql
 from webapp.runs.models import Run
 from webapp.runs.rollouts.models import Rollout, Turn
-from webapp.runs.rollouts.said import Snippet, snippet_in
+from webapp.runs.rollouts.selectors import Snippet, snippet_in
 from webapp.runs.rollouts.words import numbers_of_phrase, tokens_asked
 
 FIRST_ROLLOUTS = 200  # of the newest run, whose turns are read first: two milliseconds

@@ -34,8 +34,7 @@ from webapp.reading.task_map import shade_of
 from webapp.runs.config import all_components, component_titles, config_of
 from webapp.runs.rollouts.figures import Signal, judge_functions, signal_of
 from webapp.runs.rollouts.models import Rollout, RolloutGroup
-from webapp.runs.rollouts.said import Snippet, last_words, snippets
-from webapp.runs.rollouts.selectors import current_step
+from webapp.runs.rollouts.selectors import Snippet, current_step, last_words, snippets
 from webapp.runs.states import TERMINAL
 
 PER_PAGE = 50

@@ -27,8 +27,7 @@ from django.db.models.functions import Coalesce, Greatest, Least, Now
 
 from webapp.common.pools import TRAIN
 from webapp.common.workers.beating import living
-from webapp.common.workers.models import Worker
-from webapp.common.workers.needs import Needs
+from webapp.common.workers.models import Needs, Worker
 from webapp.people.teams.models import Project
 from webapp.runs.models import Attempt, Run
 from webapp.runs.records.sessions import Room, rooms_of, sessions_in

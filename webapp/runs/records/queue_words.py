@@ -16,8 +16,7 @@ from django.utils.translation import ngettext
 
 from webapp.common.pools import ENDPOINT
 from webapp.common.ui import coarse
-from webapp.common.workers.models import Worker
-from webapp.common.workers.needs import GIGABYTE, UNREADABLE, Needs
+from webapp.common.workers.models import GIGABYTE, UNREADABLE, Needs, Worker
 from webapp.runs.records.queue import Place, Queued, Span, Waiting
 from webapp.runs.states import Priority
 

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from training.config import JobConfig, kind_in, name_in
 from training.errors import TiltyardError
 from webapp.common.pools import TRAIN
-from webapp.common.workers.needs import UNREADABLE, Needs
+from webapp.common.workers.models import UNREADABLE, Needs
 from webapp.people.teams.models import Project
 
 

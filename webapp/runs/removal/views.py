@@ -19,9 +19,9 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from webapp.common.pages import own_address
 from webapp.people.teams.access import administrator, object_of_team, own, project_for, team_for
-from webapp.people.teams.departing import kept_of, lost_with, may_delete, obstacles, person_delete
 from webapp.people.teams.models import Project, Role, Team, User
 from webapp.people.teams.selectors import person
+from webapp.people.teams.services import kept_of, lost_with, may_delete, obstacles, person_delete
 from webapp.people.teams.sudo import Act, ask
 from webapp.runs.models import Run
 from webapp.runs.registry.models import Checkpoint

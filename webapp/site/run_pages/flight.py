@@ -7,21 +7,28 @@ It has the marks and limits from here (``paint``).
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
+from uuid import UUID
 
-from django.db.models import F
+from django.contrib.auth.decorators import login_required
+from django.db.models import F, QuerySet
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
 from django.utils import timezone
+from django.views.decorators.http import require_GET
 
 from training.config import JobConfig, name_in
 from webapp.common.strings import run_words
 from webapp.common.text import clean_text, duration, figure, finite
 from webapp.common.words import Outcome, failure
+from webapp.reading.groups import expected_answers
 from webapp.runs.config import config_at
 from webapp.runs.models import Run
+from webapp.runs.records.selectors import own_run
 from webapp.runs.rollouts.models import Rollout, RolloutStatus, Turn
-from webapp.runs.rollouts.selectors import newest_rollouts
+from webapp.runs.rollouts.selectors import last_words, newest_rollouts
 from webapp.runs.states import LEASED, TERMINAL, RunState
 
 SLOWEST = 3
@@ -266,3 +273,46 @@ def _slowest_lines(rollouts: list[Rollout], environment: str, words: _Words) -> 
     if not lines:
         lines.append(Slow(words.say("flight.none" if rollouts else "flight.nothing")))
     return lines + [Slow()] * (SLOWEST - len(lines))
+
+
+# The newest text of a run next to its rollouts in flight: the last words of the rollout that ended last.
+
+ENDED = (RolloutStatus.COMPLETED, RolloutStatus.TRUNCATED)
+
+
+class Said(NamedTuple):
+    """What a rollout said last. ``words`` are empty where its model wrote only calls; ``expected`` where its task names
+    no answer. ``flying``: none has ended yet, and this one is the furthest."""
+
+    rollout: Rollout
+    words: str
+    expected: str
+    flying: bool
+
+
+def newest_said(run: Run) -> Said | None:
+    """The newest text; ``None`` before any rollout has a turn of its model."""
+    rollout = next(_newest(run), None)
+    if rollout is None:
+        return None
+    rollout.run = run  # else it would be read again
+    flying = rollout.status == RolloutStatus.RUNNING
+    words, expected = last_words([rollout.pk]), expected_answers([rollout])
+    return Said(rollout, words.get(rollout.pk, ""), expected.get(rollout.pk, ""), flying)
+
+
+def _newest(run: Run) -> Iterator[Rollout]:
+    """The rollout that ended last; while none has ended, the one in flight with the most turns."""
+    played: QuerySet[Rollout] = Rollout.objects.filter(run=run, held_out=False)
+    yield from played.filter(status__in=ENDED).order_by("-step", F("finished_at").desc(nulls_last=True), "-seq")[:1]
+    yield from played.filter(status=RolloutStatus.RUNNING, turns__gt=0).order_by("-step", "-turns", "group", "index")[
+        :1
+    ]
+
+
+@login_required
+@require_GET
+def run_said(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
+    """The newest text again, when an open page heard that another rollout has ended."""
+    project, run = own_run(request, slug, pk)
+    return render(request, "runs/_said.html", {"project": project, "run": run, "said": newest_said(run)})

@@ -63,9 +63,8 @@ from webapp.runs.states import LEASED, TERMINAL, Priority, RunState
 from webapp.site.run_pages import page
 from webapp.site.run_pages.devices import has_card
 from webapp.site.run_pages.ended import Reader, context_of, replaced_tiles
-from webapp.site.run_pages.flight import flight_of
+from webapp.site.run_pages.flight import flight_of, newest_said
 from webapp.site.run_pages.parts import family_of, held_out_of, room_for, times_of
-from webapp.site.run_pages.said import newest_said
 
 CHILDREN_SHOWN, CHECKPOINTS_SHOWN = 5, 100
 CHECKED = frozenset({RunState.DRAFT, RunState.QUEUED})

@@ -14,7 +14,7 @@ from django.test import Client
 
 from tests.chaos.services import wait_until
 from tests.training.nvml import BUSY, GIB, IDLE, FakeNvml
-from webapp.common.workers import beating, devices
+from webapp.common.workers import beating
 from webapp.common.workers.models import Worker
 from webapp.people.teams.models import User
 
@@ -26,9 +26,9 @@ def no_driver(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_reader_forgets_what_is_old(monkeypatch: pytest.MonkeyPatch) -> None:
-    reader = devices.Reader(["0"])
+    reader = beating.Reader(["0"])
     assert reader.latest() is None
-    for age_s, found in ((devices.OLD_AFTER_S - 1, [BUSY._asdict()]), (devices.OLD_AFTER_S + 1, None)):
+    for age_s, found in ((beating.OLD_AFTER_S - 1, [BUSY._asdict()]), (beating.OLD_AFTER_S + 1, None)):
         reader._latest = (time.monotonic() - age_s, [BUSY])
         assert reader.latest() == found
     reader._latest = (time.monotonic(), None)
@@ -36,7 +36,7 @@ def test_the_reader_forgets_what_is_old(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_the_reader_survives_a_fault_and_ends(monkeypatch: Any, caplog: Any) -> None:
-    monkeypatch.setattr(devices, "READ_EVERY_S", 0.01)
+    monkeypatch.setattr(beating, "READ_EVERY_S", 0.01)
     answers = iter([[BUSY], ValueError("odd"), [IDLE]])
 
     def read(_indices: list[str]) -> Any:
@@ -45,8 +45,8 @@ def test_the_reader_survives_a_fault_and_ends(monkeypatch: Any, caplog: Any) -> 
             raise answer
         return answer
 
-    monkeypatch.setattr(devices, "read_devices", read)
-    reader = devices.Reader(["0"])
+    monkeypatch.setattr(beating, "read_devices", read)
+    reader = beating.Reader(["0"])
     reader.start()
     wait_until(lambda: reader.latest() == [IDLE._asdict()], 20)
     reader.end()
@@ -60,7 +60,7 @@ def test_a_driver_that_hangs_does_not_silence_the_worker(monkeypatch: Any, setti
     hangs, asked = threading.Event(), list[list[str]]()
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,GPU-1b")
     monkeypatch.setattr(beating, "BEAT_S", 0.05)
-    monkeypatch.setattr(devices, "read_devices", lambda indices: asked.append(indices) or hangs.wait(30))
+    monkeypatch.setattr(beating, "read_devices", lambda indices: asked.append(indices) or hangs.wait(30))
     monkeypatch.setattr(beating, "gpu", lambda: None)
     beats = beating.Beats("train@a", ["train"], 1)
     beats.start()

@@ -15,8 +15,7 @@ from webapp.common import work
 from webapp.common.pools import TRAIN
 from webapp.common.workers import beating
 from webapp.common.workers.beating import Beats, draining, living
-from webapp.common.workers.models import Drain, Worker
-from webapp.common.workers.needs import Needs
+from webapp.common.workers.models import Drain, Needs, Worker
 from webapp.engine.supervisor import supervise
 from webapp.people.teams.models import AuditEntry, Project, Role, User
 from webapp.people.teams.tokens import token_create

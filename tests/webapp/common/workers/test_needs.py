@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from training.config import JobConfig
-from webapp.common.workers.models import Worker
-from webapp.common.workers.needs import Needs
+from webapp.common.workers.models import Needs, Worker
 
 GB = 10**9
 

@@ -11,9 +11,9 @@ from django.urls import reverse
 
 from webapp.environments.models import Environment
 from webapp.evaluation.suites.models import Suite, SuiteVersion
-from webapp.evaluation.suites.templatetags.suites import play_a_suite
 from webapp.evaluation.suites.views import _base_config, part_forms, parts_from
 from webapp.people.teams.models import Project
+from webapp.site.tags import play_a_suite
 
 COMMON = {"samples": 2, "temperature": 0.5, "max_turns": 3, "seed": 1}
 

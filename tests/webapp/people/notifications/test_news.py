@@ -16,10 +16,10 @@ from django.urls import reverse
 
 from tests.growth import assert_few_queries
 from tests.markup import dense
-from webapp.people.notifications import news
+from webapp.people.notifications import selectors
 from webapp.people.notifications.events import notify
 from webapp.people.notifications.models import Event, Kind, Visit
-from webapp.people.notifications.news import news_of
+from webapp.people.notifications.selectors import news_of
 from webapp.people.teams.models import Project, User
 from webapp.runs.models import Run
 
@@ -103,10 +103,10 @@ def test_the_newest_are_listed_and_many_are_counted_up_to_a_bound(
         happened(run, Kind.RUN_PAUSED, NOON - timedelta(minutes=number))
     with at(NOON):
         found = news_of(rita, project)
-        assert (len(found.items), found.total, found.more) == (news.MOST_SHOWN, 7, False)
-        monkeypatch.setattr(news, "MOST_COUNTED", 7)
+        assert (len(found.items), found.total, found.more) == (selectors.MOST_SHOWN, 7, False)
+        monkeypatch.setattr(selectors, "MOST_NEWS", 7)
         assert (news_of(rita, project).total, news_of(rita, project).more) == (7, False)
-        monkeypatch.setattr(news, "MOST_COUNTED", 6)
+        monkeypatch.setattr(selectors, "MOST_NEWS", 6)
         assert (news_of(rita, project).total, news_of(rita, project).more) == (6, True)
 
 

@@ -18,7 +18,6 @@ from django.utils import timezone
 from webapp.evaluation.sharing.models import Comment, SavedComparison, SharedLink
 from webapp.evaluation.votes.models import Ballot, RoundContestant, RoundVoter, Vote, VoteRound
 from webapp.people.notifications.models import Watch
-from webapp.people.teams.departing import _of_a_person, name_after, obstacles, person_delete
 from webapp.people.teams.logins import login_link_create
 from webapp.people.teams.models import (
     ApiToken,
@@ -32,7 +31,7 @@ from webapp.people.teams.models import (
     User,
 )
 from webapp.people.teams.oidc import person_of
-from webapp.people.teams.services import manages, member_add
+from webapp.people.teams.services import _of_a_person, manages, member_add, name_after, obstacles, person_delete
 from webapp.people.teams.tokens import machine_create, token_create
 from webapp.runs.models import RunStar
 

@@ -15,8 +15,7 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from webapp.common.pools import ENDPOINT, TRAIN
-from webapp.common.workers.models import Worker
-from webapp.common.workers.needs import Needs
+from webapp.common.workers.models import Needs, Worker
 from webapp.engine import attempts
 from webapp.engine.attempts import claim, first_in_line
 from webapp.engine.supervisor import _claim_next

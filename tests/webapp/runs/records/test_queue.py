@@ -13,8 +13,7 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone, translation
 
 from webapp.common.pools import ENDPOINT, TRAIN
-from webapp.common.workers.models import Worker
-from webapp.common.workers.needs import Needs
+from webapp.common.workers.models import Needs, Worker
 from webapp.engine.attempts import claim, first_in_line
 from webapp.people.teams.models import Project, User
 from webapp.runs.metrics.models import MetricPoint

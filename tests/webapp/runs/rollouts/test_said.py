@@ -10,7 +10,7 @@ import pytest
 
 from webapp.runs.models import Run
 from webapp.runs.rollouts.models import Rollout, Turn
-from webapp.runs.rollouts.said import last_errors, last_words, snippet_in
+from webapp.runs.rollouts.selectors import last_errors, last_words, snippet_in
 
 Message = dict[str, str]
 

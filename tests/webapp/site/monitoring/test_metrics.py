@@ -31,7 +31,7 @@ from webapp.environments.selectors import STALE_AFTER_S
 from webapp.people.teams.models import Project
 from webapp.runs.models import Attempt, Run
 from webapp.runs.states import RunState
-from webapp.site.monitoring import figures
+from webapp.site.monitoring import views
 
 pytestmark = pytest.mark.django_db
 OPENMETRICS = "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5"
@@ -57,7 +57,7 @@ def scrape(client: Client) -> Callable[[], dict[str, Values]]:
         found = values_of(read_text(old.content.decode()))
         other = values_of(read_openmetrics(new.content.decode()))
         assert {name: set(values) for name, values in other.items()} == {name: set(found[name]) for name in found}
-        assert set(found) == set(figures.figures())
+        assert set(found) == set(views.figures())
         return found
 
     return ask
@@ -85,7 +85,7 @@ def test_an_empty_installation_has_zeros_where_they_are_known_and_else_nothing(s
         "tiltyard_projection_lag_max_bytes", "tiltyard_devices", "tiltyard_worker_beat_age_seconds",
     ):  # fmt: skip
         assert found[name] == {}, name
-    assert found[figures.ERRORS] == {(name,): 0 for name in figures.COLLECTORS}
+    assert found[views.ERRORS] == {(name,): 0 for name in views.COLLECTORS}
 
 
 def test_runs_the_queue_and_leases(scrape: Any, make_run: Any) -> None:
@@ -224,17 +224,17 @@ def test_a_journal_that_cannot_be_seen_is_an_error_and_not_zero(scrape: Any, att
     attempt(900, 500)
     found = scrape()
     assert found["tiltyard_projection_attempts"] == found["tiltyard_projection_lag_max_bytes"] == {}
-    assert {name for (name,), count in found[figures.ERRORS].items() if count} == {"projection"}
+    assert {name for (name,), count in found[views.ERRORS].items() if count} == {"projection"}
 
 
 @pytest.fixture
 def emptied() -> Iterator[None]:
     """Queues without messages before and after."""
     with current_app.connection_for_write() as connection:
-        for name in figures.QUEUES:
+        for name in views.QUEUES:
             connection.default_channel.queue_purge(name)
         yield
-        for name in figures.QUEUES:
+        for name in views.QUEUES:
             connection.default_channel.queue_purge(name)
 
 
@@ -255,7 +255,7 @@ def test_room_on_the_disk_and_the_version(scrape: Any, settings: Any, monkeypatc
     assert found["tiltyard_build_info"] == {("1.2.3",): 1}
     settings.DATA_DIR = Path("/nowhere")
     found = scrape()
-    assert found["tiltyard_data_free_bytes"] == {} and found[figures.ERRORS]["disk",] == 1
+    assert found["tiltyard_data_free_bytes"] == {} and found[views.ERRORS]["disk",] == 1
 
 
 # --- What is away ---------------------------------------------------------------------------------------------------
@@ -266,37 +266,37 @@ def test_a_broker_that_is_away_costs_its_own_figures_alone(scrape: Any, settings
     settings.CELERY_BROKER_URL = "redis://127.0.0.1:1/0"
     found = scrape()
     assert found["tiltyard_messages"] == {} and found["tiltyard_runs"]["draft",] == 1
-    assert {name for (name,), count in found[figures.ERRORS].items() if count} == {"messages"}
+    assert {name for (name,), count in found[views.ERRORS].items() if count} == {"messages"}
 
 
 def test_a_database_that_is_away_is_asked_once(scrape: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
 
-    def away(name: str) -> Callable[[], Iterator[figures.Sample]]:
-        def read() -> Iterator[figures.Sample]:
+    def away(name: str) -> Callable[[], Iterator[views.Sample]]:
+        def read() -> Iterator[views.Sample]:
             asked.append(name)
-            yield figures.Sample("tiltyard_outbox_unsent", 3)
+            yield views.Sample("tiltyard_outbox_unsent", 3)
             raise OperationalError
 
         return read
 
-    monkeypatch.setattr(figures.connection, "close", lambda: None)
-    for name, collector in figures.COLLECTORS.items():
+    monkeypatch.setattr(views.connection, "close", lambda: None)
+    for name, collector in views.COLLECTORS.items():
         if collector.database:
-            monkeypatch.setitem(figures.COLLECTORS, name, collector._replace(read=away(name)))
+            monkeypatch.setitem(views.COLLECTORS, name, collector._replace(read=away(name)))
     found = scrape()
     assert asked == ["runs", "runs"]  # once in each format
-    wrong = {name for (name,), count in found[figures.ERRORS].items() if count}
-    assert wrong == {name for name, collector in figures.COLLECTORS.items() if collector.database}
+    wrong = {name for (name,), count in found[views.ERRORS].items() if count}
+    assert wrong == {name for name, collector in views.COLLECTORS.items() if collector.database}
     assert found["tiltyard_outbox_unsent"] == {}, "half of a collector's figures would look whole"
     assert found["tiltyard_data_free_bytes"] and found["tiltyard_messages"]
 
 
 def test_a_fault_of_one_collector_leaves_the_others(scrape: Any, monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
-    broken = figures.COLLECTORS["queue"]._replace(read=lambda: iter([1 / 0]))  # type: ignore[list-item]
-    monkeypatch.setitem(figures.COLLECTORS, "queue", broken)
+    broken = views.COLLECTORS["queue"]._replace(read=lambda: iter([1 / 0]))  # type: ignore[list-item]
+    monkeypatch.setitem(views.COLLECTORS, "queue", broken)
     found = scrape()
-    assert {name for (name,), count in found[figures.ERRORS].items() if count} == {"queue"}
+    assert {name for (name,), count in found[views.ERRORS].items() if count} == {"queue"}
     assert any(record.exc_info and getattr(record, "collector", "") == "queue" for record in caplog.records)
 
 
@@ -427,7 +427,7 @@ def test_the_page_lists_every_figure_with_its_labels() -> None:
     text = (ROOT / "docs" / "monitoring.md").read_text()
     rows = re.findall(r"^\| `(tiltyard_\w+)` \| (.+?) \| (.+) \|$", text, re.M)
     assert {name: (tuple(re.findall(r"`(\w+)`", labels)), says) for name, labels, says in rows} == {
-        name: (figure.labels, figure.help) for name, figure in figures.figures().items()
+        name: (figure.labels, figure.help) for name, figure in views.figures().items()
     }
     assert f"takes {QUERIES} queries" in text
 

@@ -17,7 +17,7 @@ from django.test import Client
 
 from tests.processes import ROOT
 from webapp.runs.states import RunState
-from webapp.site.monitoring.figures import COLLECTORS, QUEUES, figures
+from webapp.site.monitoring.views import COLLECTORS, QUEUES, figures
 from webapp.site.workers import LATE_S
 
 PLACE = ROOT / "examples/monitoring"

@@ -19,7 +19,7 @@ from webapp.runs.models import Run
 from webapp.runs.registry.models import RegisteredModel
 from webapp.runs.rollouts.models import Rollout, Turn
 from webapp.runs.rollouts.words import numbers_of
-from webapp.site.palette.items import Item, fitting
+from webapp.site.palette.views import Item, fitting
 
 pytestmark = pytest.mark.django_db
 ClientFor = Callable[..., Client]

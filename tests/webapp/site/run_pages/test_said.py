@@ -15,7 +15,7 @@ from django.utils import timezone
 from webapp.runs.models import Run
 from webapp.runs.rollouts.models import Rollout, RolloutStatus, Turn
 from webapp.runs.states import RunState
-from webapp.site.run_pages.said import newest_said
+from webapp.site.run_pages.flight import newest_said
 
 pytestmark = pytest.mark.django_db
 Play = Callable[..., Rollout]
