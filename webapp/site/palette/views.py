@@ -110,24 +110,29 @@ def named(phrase: str) -> Q:
 
 
 def runs_found(project: Project, phrase: str) -> list[Item]:
-    """Runs by name: those that begin with the phrase first, then the newest."""
-    begins = Case(When(name__istartswith=phrase, then=Value(0)), default=Value(1), output_field=IntegerField())
-    order = [begins, "-created_at"] if phrase else ["-created_at"]
-    rows = Run.objects.filter(named(phrase), project=project).order_by(*order).select_related("examination")
+    """Runs of a project by name."""
+    rows = _runs_named(phrase).filter(project=project).select_related("examination")
     shown = rows.only("name", "state", "examination__diagnosis")[:RUNS_MOST]
     address = addresses_of("run-detail", project.slug)
-    return [_run_item(run, address(run.pk)) for run in shown]
+    return [_run_item(run, address(run.pk), getattr(diagnosis_view(run), "title", "")) for run in shown]
 
 
-def _run_item(run: Run, url: str) -> Item:
-    diagnosis = diagnosis_view(run)
-    return Item(
-        run.name,
-        url,
-        diagnosis.title if diagnosis is not None else "",
-        state=run.state,
-        state_word=str(run.get_state_display()),
-    )
+def runs_anywhere(user: User, phrase: str) -> list[Item]:
+    """Runs of all projects of a person by name, each with the name of its project."""
+    rows = _runs_named(phrase).filter(project__in=projects_of(user)).select_related("project")
+    shown = rows.only("name", "state", "project__name", "project__slug")[:RUNS_MOST]
+    return [_run_item(run, reverse("run-detail", args=[run.project.slug, run.pk]), run.project.name) for run in shown]
+
+
+def _runs_named(phrase: str) -> QuerySet[Run]:
+    """Those that begin with the phrase first, then the newest."""
+    begins = Case(When(name__istartswith=phrase, then=Value(0)), default=Value(1), output_field=IntegerField())
+    order = [begins, "-created_at"] if phrase else ["-created_at"]
+    return Run.objects.filter(named(phrase)).order_by(*order)
+
+
+def _run_item(run: Run, url: str, about: str) -> Item:
+    return Item(run.name, url, about, state=run.state, state_word=str(run.get_state_display()))
 
 
 def objects_found(project: Project, phrase: str) -> Iterable[Group]:
@@ -306,12 +311,17 @@ def palette(request: HttpRequest, slug: str) -> JsonResponse:
 @login_required
 @require_GET
 def palette_anywhere(request: HttpRequest) -> JsonResponse:
-    """Outside of a project: the person's projects, and their own pages."""
+    """Outside of a project: the person's projects, their runs, and their own pages."""
     if request.GET.get("part") == "texts":
         return _answer([])
     user, phrase = cast(User, request.user), _phrase(request)
     pages = fitting(account_pages(user), phrase, PROJECTS_MOST)
-    return _answer([Group(_("Projects"), _projects(user, phrase)), Group(_("Pages and actions"), pages)])
+    groups = [
+        Group(_("Projects"), _projects(user, phrase)),
+        Group(_("Runs") if phrase else _("Latest runs"), runs_anywhere(user, phrase)),
+        Group(_("Pages and actions"), pages),
+    ]
+    return _answer(groups)
 
 
 def _phrase(request: HttpRequest) -> str:

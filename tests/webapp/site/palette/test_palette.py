@@ -19,7 +19,7 @@ from webapp.runs.models import Run
 from webapp.runs.registry.models import RegisteredModel
 from webapp.runs.rollouts.models import Rollout, Turn
 from webapp.runs.rollouts.words import numbers_of
-from webapp.site.palette.views import Item, fitting
+from webapp.site.palette.views import RUNS_MOST, Item, fitting
 
 pytestmark = pytest.mark.django_db
 ClientFor = Callable[..., Client]
@@ -235,6 +235,25 @@ def test_outside_of_a_project(alice: User, charlie: User, project: Project, clie
     alice.is_superuser = True
     alice.save()
     assert "This installation" in titles(asked(client_for(alice), where="/palette/"), "Pages and actions")
+
+
+def test_runs_of_all_projects_are_found_outside_of_one(
+    alice: User, charlie: User, elsewhere: Project, make_run: Any, client_for: ClientFor
+) -> None:
+    """From the front page a run of one's own was not found."""
+    second = Project.objects.create(team=Membership.objects.get(user=alice).team, name="Melee", slug="melee")
+    runs = [make_run(name="warm-up"), make_run(name="a warm one", project=second)]
+    make_run(name="warm too", project=elsewhere)
+    found = asked(client_for(alice), "warm", where="/palette/")["groups"]["Runs"]["items"]
+    assert [(item["title"], item["about"]) for item in found] == [("warm-up", "Joust"), ("a warm one", "Melee")]
+    assert found[1]["url"] == f"/p/melee/runs/{runs[1].pk}/" and found[1]["state_word"] == "draft"
+    assert titles(asked(client_for(charlie), "warm", where="/palette/"), "Runs") == ["warm too"]
+    assert titles(asked(client_for(alice), where="/palette/"), "Latest runs") == ["a warm one", "warm-up"]
+    few = queries_of(client_for(alice), "/palette/?q=run")
+    for number in range(RUNS_MOST):
+        make_run(name=f"run {number}")
+    assert len(titles(asked(client_for(alice), "run", where="/palette/"), "Runs")) == RUNS_MOST == 6
+    assert queries_of(client_for(alice), "/palette/?q=run") == few
 
 
 def test_an_answer_takes_few_queries_however_much_there_is(
