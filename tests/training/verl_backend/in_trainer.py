@@ -24,6 +24,7 @@ from verl.utils.metric import Metric
 from verl.utils.tensordict_utils import get_tensordict
 from verl.workers.config import ActorConfig
 
+from training.config import JobConfig
 from training.errors import ClusterShort, PolicyFault, ProcessLost, SamplerDied, StopRequested
 from training.journal import Held
 from training.lanes import Lane
@@ -173,6 +174,7 @@ def several_updates() -> None:
     optim = SimpleNamespace(schedule="constant", warmup_steps=0)
     grpo = SimpleNamespace(entropy_coef=0.0)
     vars(made._job.config).update(optim=optim, learning_rate=0.25, hardware=SimpleNamespace(shares=1), grpo=grpo)
+    made._job.config.needs_entropy = JobConfig.needs_entropy.fget(made._job.config)
     made.config.actor_rollout_ref = SimpleNamespace(rollout=SimpleNamespace(temperature=0.7))
     made._report = lambda step, figures: reported.append((step, figures))
     written: list[Any] = []

@@ -184,8 +184,10 @@ def test_requests_share_connections_and_dead_ones_are_not_handed_out(pooled: Cal
         assert browser.get("/readyz").status_code in (200, 503)  # the clock is not ticking here
         first = connected()
         assert [browser.get("/login/").status_code for _ in range(20)] == [200] * 20
-        assert first and connected() == first
+        # The next request may come before the last one's connection is back.
+        assert first and len(first | connected()) <= 2
         with connection.cursor() as cursor:
+            first |= connected()
             for pid in first:
                 cursor.execute("SELECT pg_terminate_backend(%s)", [pid])
         assert browser.get("/login/").status_code == 200
