@@ -239,6 +239,13 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 # --- Storage --------------------------------------------------------------------------------------------------------
 DATABASE_URL = env_str("DATABASE_URL", _services.get("database_url", ""))
 REDIS_URL = redis_url(env_str("REDIS_URL", _services.get("redis_url", "")))
+# Connections that each web server hands from request to request (webapp/common/serving.py); 0: each request opens
+# its own, of a pooler.
+DATABASE_POOL = env_int("TILTYARD_DATABASE_POOL", 20, least=0)
+# Web limits, in milliseconds; nothing in a request may hold a row or a transaction for longer. Compiling a query takes
+# longer than any of ours.
+SESSION = {"statement_timeout": "15000", "lock_timeout": "5000", "idle_in_transaction_session_timeout": "30000"}
+SESSION["jit"] = "off"
 DATABASES = {
     "default": {
         **database_from_url(DATABASE_URL or "postgresql://postgres@127.0.0.1:5432/tiltyard"),
@@ -252,15 +259,12 @@ DATABASES = {
             "keepalives_interval": 5,
             "keepalives_count": 2,
             **database_parameters(DATABASE_URL),
-            # Web limits; nothing in a request may hold a row or a transaction for longer.
-            "options": "-c statement_timeout=15000 -c lock_timeout=5000 -c idle_in_transaction_session_timeout=30000"
-            " -c jit=off",  # compiling a query takes longer than any of ours
+            # A pooler such as PgBouncer refuses a connection that brings options: there a query sets them
+            # (webapp/common/database.py).
+            **({"options": " ".join(f"-c {each}={value}" for each, value in SESSION.items())} if DATABASE_POOL else {}),
         },
     }
 }
-# Connections that each web server hands from request to request (webapp/common/serving.py); 0: each request opens
-# its own.
-DATABASE_POOL = env_int("TILTYARD_DATABASE_POOL", 20, least=0)
 # Uploads stay out of the web root, readable by us only, and are streamed by a counting handler.
 MAX_UPLOAD_BYTES = env_int("TILTYARD_MAX_UPLOAD_BYTES", 2 * 1024**3)
 MAX_DATASET_ROWS = env_int("TILTYARD_MAX_DATASET_ROWS", 1_000_000)

@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Any
 
+from django.conf import settings
 from django.db import connection
 from django.db.models import QuerySet
 
@@ -91,3 +92,14 @@ def rows_of(question: Callable[..., QuerySet[Any, Any]], *of: str) -> list[tuple
     with connection.cursor() as cursor:
         cursor.execute(*_sql(question, *of))
         return cursor.fetchall()
+
+
+# What a session of ours begins with, where it cannot come with the connection itself.
+
+
+def set_session(connection: Any, **_signal: Any) -> None:
+    """Set the limits of ``settings.SESSION`` on a new connection: a pooler refuses one that brings options. In its mode
+    ``session`` they end with ours; another mode would hand them to the next client."""
+    with connection.cursor() as cursor:
+        parts = ", ".join(["set_config(%s, %s, false)"] * len(settings.SESSION))
+        cursor.execute(f"SELECT {parts}", [each for pair in settings.SESSION.items() for each in pair])

@@ -20,11 +20,14 @@ class Command(migrate.Command):
     def handle(self, *args: Any, **options: Any) -> None:
         """Migrate."""
         with connections[options["database"]].cursor() as cursor:
+            usual = {}
             for name, value in LIMITS.items():
+                cursor.execute("SELECT current_setting(%s)", [name])
+                (usual[name],) = cursor.fetchone()
                 cursor.execute(f"SET {name} = '{value}'")
             try:
                 super().handle(*args, **options)
             finally:
                 with suppress(DatabaseError):  # the connection may be what failed
-                    for name in LIMITS:
-                        cursor.execute(f"RESET {name}")
+                    for name, value in usual.items():
+                        cursor.execute(f"SET {name} = '{value}'")
