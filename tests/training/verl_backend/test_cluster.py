@@ -302,9 +302,9 @@ def last_word(run_dir: Path) -> Any:
 SILENT = """
 import sys
 from pathlib import Path
-from training.verl_backend import cluster, hold
+from training.verl_backend import cluster
 from training.verl_backend.folder import JobFolder
-hold.PATIENCE_S = 2.0
+cluster.PATIENCE_S = 2.0
 cluster.LimitedClient.__init__.__defaults__ = (1.0, 1.0)
 sys.exit(cluster.submit(JobFolder(Path(sys.argv[2])), sys.argv[1], lambda stop: None))
 """
