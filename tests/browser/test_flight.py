@@ -184,15 +184,18 @@ TIMING = {"timing/step": 4.0, "timing/generation": 1.0, "timing/environment": 2.
 def test_a_step_that_ends_before_the_first_frame_is_on_its_card(
     page_for: Callable[..., Page], bob: User, trainer: Trainer
 ) -> None:
-    """The page was drawn before the step ended, and its socket answers after."""
+    """The page was drawn before the step and its evaluation ended, and its socket answers after."""
     page, sockets = page_for(bob), []
     page.route_web_socket("**/ws/runs/**", lambda socket: sockets.append(socket))
     page.goto(f"/p/joust/runs/{trainer.lease.run_id}/")
     page.locator("#times").scroll_into_view_if_needed()
     _wait(page, ".times-legend", "No times were recorded.")
+    evaluated = HeldOutEvaluated(step=1, report=report(0.5, 0.2, 0.8))
     trainer.say(Metrics(step=2, values={"reward": 0.5, **TIMING}))
+    trainer.say(TasksHeldOut(source="dataset", rows=[0, 1], groups=2), evaluated)
     sockets[0].connect_to_server()
     _wait(page, ".times-legend", "environment 50%")
+    expect(page.locator("#held-out tbody tr")).to_have_count(1, timeout=15_000)
 
 
 def test_a_step_that_ends_while_its_card_is_fetched_is_fetched_too(tab: Any, trainer: Trainer) -> None:

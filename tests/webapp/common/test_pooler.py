@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -47,10 +48,10 @@ def test_a_connection_has_the_limits_with_and_without_a_pooler(pool: str, tmp_pa
 
 
 @pytest.mark.django_db
-def test_the_limits_of_a_session_are_set_by_one_query(django_assert_num_queries: object) -> None:
+def test_the_limits_of_a_session_are_set_by_one_query(django_assert_num_queries: Any) -> None:
     with connection.cursor() as cursor:
         cursor.execute("SET LOCAL lock_timeout = '1s'")
-    with django_assert_num_queries(1):  # type: ignore[operator]
+    with django_assert_num_queries(1):
         set_session(connection=connection)
     with connection.cursor() as cursor:
         cursor.execute("SHOW lock_timeout")

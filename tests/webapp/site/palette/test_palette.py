@@ -250,7 +250,7 @@ def test_runs_of_all_projects_are_found_outside_of_one(
     assert titles(asked(client_for(charlie), "warm", where="/palette/"), "Runs") == ["warm too"]
     assert titles(asked(client_for(alice), where="/palette/"), "Latest runs") == ["a warm one", "warm-up"]
     few = queries_of(client_for(alice), "/palette/?q=run")
-    for number in range(RUNS_MOST):
+    for number in range(RUNS_MOST + 1):
         make_run(name=f"run {number}")
     assert len(titles(asked(client_for(alice), "run", where="/palette/"), "Runs")) == RUNS_MOST == 6
     assert queries_of(client_for(alice), "/palette/?q=run") == few
