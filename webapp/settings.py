@@ -244,8 +244,12 @@ REDIS_URL = redis_url(env_str("REDIS_URL", _services.get("redis_url", "")))
 DATABASE_POOL = env_int("TILTYARD_DATABASE_POOL", 20, least=0)
 # Web limits, in milliseconds; nothing in a request may hold a row or a transaction for longer. Compiling a query takes
 # longer than any of ours.
-SESSION = {"statement_timeout": "15000", "lock_timeout": "5000", "idle_in_transaction_session_timeout": "30000"}
-SESSION["jit"] = "off"
+SESSION = {
+    "statement_timeout": "15000",
+    "lock_timeout": "5000",
+    "idle_in_transaction_session_timeout": "30000",
+    "jit": "off",
+}
 DATABASES = {
     "default": {
         **database_from_url(DATABASE_URL or "postgresql://postgres@127.0.0.1:5432/tiltyard"),

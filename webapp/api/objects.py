@@ -313,9 +313,6 @@ def order_new(request: HttpRequest, environment_id: UUID, body: OrderIn) -> Stat
     return Status(201, made)
 
 
-operations = Router()
-
-
 # Operations on datasets and files of them over the API.
 
 
@@ -352,7 +349,7 @@ def _dataset_for(request: HttpRequest, dataset_id: UUID, need: Role = Role.EDITO
     return object_for(caller(request), Dataset, dataset_id, need=need, within=within)
 
 
-@operations.post("/projects/{slug:slug}/datasets/fetch", tags=["datasets"], response={201: data_answers.Dataset})
+@router.post("/projects/{slug:slug}/datasets/fetch", tags=["datasets"], response={201: data_answers.Dataset})
 @once
 def dataset_fetched(request: HttpRequest, slug: str, body: FetchIn) -> Status[Dataset]:
     """Have a dataset of Hugging Face fetched and checked in the background, as the next version under a name."""
@@ -363,13 +360,13 @@ def dataset_fetched(request: HttpRequest, slug: str, body: FetchIn) -> Status[Da
     return Status(201, made)
 
 
-@operations.post("/datasets/{uuid:dataset_id}/keep", tags=["datasets"], response=data_answers.DatasetWhole)
+@router.post("/datasets/{uuid:dataset_id}/keep", tags=["datasets"], response=data_answers.DatasetWhole)
 def dataset_kept(request: HttpRequest, dataset_id: UUID) -> Extended:
     """Keep a dataset without its bad rows. 422 where its check does not ask that."""
     return with_lineage(dataset_keep_good_rows(dataset=_dataset_for(request, dataset_id)))
 
 
-@operations.post("/datasets/{uuid:dataset_id}/read", tags=["datasets"], response=data_answers.DatasetWhole)
+@router.post("/datasets/{uuid:dataset_id}/read", tags=["datasets"], response=data_answers.DatasetWhole)
 @once
 def dataset_read(request: HttpRequest, dataset_id: UUID, body: RereadIn) -> Extended:
     """Read its file again under other options. Answers the version that is checked now: a ready one gets its next."""
@@ -378,7 +375,7 @@ def dataset_read(request: HttpRequest, dataset_id: UUID, body: RereadIn) -> Exte
     return with_lineage(made)
 
 
-@operations.post("/datasets/{uuid:dataset_id}/make", tags=["datasets"], response={201: list[data_answers.DatasetWhole]})
+@router.post("/datasets/{uuid:dataset_id}/make", tags=["datasets"], response={201: list[data_answers.DatasetWhole]})
 @once
 def dataset_make(request: HttpRequest, dataset_id: UUID, body: OperationIn) -> Status[list[Extended]]:
     """Make one dataset of this one and maybe others, or two by a split; they are made and checked in the background."""
@@ -402,7 +399,7 @@ def _dataset_named(dataset: Dataset, reference: str) -> Dataset:
     return found
 
 
-@operations.post("/datasets/{uuid:dataset_id}/exports", tags=["datasets"], response={201: data_answers.DatasetFile})
+@router.post("/datasets/{uuid:dataset_id}/exports", tags=["datasets"], response={201: data_answers.DatasetFile})
 @once
 def export_new(request: HttpRequest, dataset_id: UUID, body: ExportOptions) -> Status[DatasetExport]:
     """Have a file written in another format; with `split`, two in a zip."""
@@ -410,7 +407,7 @@ def export_new(request: HttpRequest, dataset_id: UUID, body: ExportOptions) -> S
     return Status(201, export_order(dataset=dataset, user=caller(request), options=body))
 
 
-@operations.get("/datasets/{uuid:dataset_id}/exports", tags=["datasets"], response=Page[data_answers.DatasetFile])
+@router.get("/datasets/{uuid:dataset_id}/exports", tags=["datasets"], response=Page[data_answers.DatasetFile])
 def exports_list(request: HttpRequest, dataset_id: UUID, asked: Query[LongDated]) -> dict[str, Any]:
     """The files of a dataset, newest first."""
     dataset = _dataset_for(request, dataset_id, Role.VIEWER)

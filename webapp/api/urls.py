@@ -17,7 +17,6 @@ from webapp.api.endpoints import router as endpoints
 from webapp.api.machines import router as machines
 from webapp.api.model_pages import router as models
 from webapp.api.notifications import router as notifications
-from webapp.api.objects import operations
 from webapp.api.objects import router as objects
 from webapp.api.project_settings import router as project_settings
 from webapp.api.projects import of_caller
@@ -79,7 +78,6 @@ def _api_patterns() -> list[URLPattern]:
     api.add_router("", chats)
     api.add_router("", objects)
     api.add_router("", models)
-    api.add_router("", operations)
     api.add_router("", notifications)
     api.add_router("", workers)
     found = []

@@ -77,11 +77,10 @@ def server_error(request: HttpRequest, exc: BaseException | None = None) -> Http
     if _wants_json(request):
         return JsonResponse(error_body(request, code), status=status, headers=headers)
     # A browser loads what it only reads again by itself: time repairs this. A form that was sent is left to its person.
-    again = code == "unavailable" and request.method == "GET"
-    if again:
+    if code == "unavailable" and request.method == "GET":
         headers["Refresh"] = str(RETRY_AFTER_S)
     # Without the request: a context processor might ask the database.
-    page = get_template(f"{status}.html").render({"again_s": RETRY_AFTER_S if again else None})
+    page = get_template(f"{status}.html").render({"again_s": headers.get("Refresh")})
     return HttpResponse(page, status=status, headers=headers)
 
 

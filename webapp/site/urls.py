@@ -1,4 +1,5 @@
-"""Addresses of the front page, of a project at a glance, of the workers, of the installation's health, and of runs."""
+"""Addresses of the front page, of a project at a glance, of the workers, of the installation's health,
+of runs and of notifications."""
 
 from __future__ import annotations
 
