@@ -103,6 +103,25 @@ def test_the_step_under_the_pointer_is_named_in_the_readers_language(
         expect(page.locator("[data-chart=reward] .chart-step")).to_have_text(re.compile(words))
 
 
+def test_the_crosshair_stays_where_it_points_while_charts_are_drawn_again(
+    learned: Run, page_for: Callable[..., Page], bob: Any
+) -> None:
+    """A live run draws its charts four times a second, and the pointer of a person who reads does not move."""
+    page = _open(page_for(bob), learned)
+    page.locator(f"{LEAD} .chart-plot").hover()
+    reward = page.locator("[data-chart=reward]")
+    expect(reward.locator(".chart-step")).to_have_text(re.compile(r"^step \d+$"))
+    shown = reward.locator(".chart-head").inner_text()
+    reward.locator(".chart-plot > svg").evaluate("svg => svg.setAttribute('data-old', '')")
+    page.evaluate("document.dispatchEvent(new Event('tiltyard:theme'))")
+    expect(reward.locator("svg[data-old]")).to_have_count(0)
+    assert reward.locator(".chart-head").inner_text() == shown
+    expect(reward.locator(".chart-cross")).to_be_visible()
+    page.mouse.move(0, 0)
+    expect(reward.locator(".chart-step")).to_have_text("")
+    expect(reward.locator(".chart-cross")).to_be_hidden()
+
+
 def _speak(trainer: Trainer, rollout: str, words: str) -> None:
     said = [Message(role="assistant", content=words)]
     trainer.say(TurnAdded(rollout=rollout, turn=1, messages=said, tokens=9, seconds=0.1))

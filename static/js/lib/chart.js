@@ -99,7 +99,7 @@ export class Chart {
     };
     paint(this.plot, traces, layout);
     this.drawn = true;
-    this.point(null);
+    this.point(this.all.pointed);
   }
 
   /**

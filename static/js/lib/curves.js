@@ -47,6 +47,8 @@ export class Curves {
     this.range = null;
     /** @type {[number, number] | null} */
     this.span = null;
+    /** @type {number | null} */
+    this.pointed = null; // where the crosshair is, which a chart that is drawn again shows too
     /** @type {Spec[]} */
     this.specs = [];
     /** @type {View} */
@@ -70,7 +72,7 @@ export class Curves {
    * @param {Source[]} sources the page's own run, then the others
    */
   update(state, specs, view, sources) {
-    if (view.x !== this.view.x) this.range = null; // of another axis
+    if (view.x !== this.view.x) this.range = this.pointed = null; // of another axis
     this.state = state;
     this.specs = specs;
     this.sources = sources;
@@ -81,6 +83,7 @@ export class Curves {
       this.seen.unobserve(chart.node);
       chart.node.remove();
       this.charts.delete(key);
+      this.pointed = null; // a chart that is gone does not notice that the pointer leaves it
     }
     const ended = this.options.ended?.() ?? false;
     const lead = this.options.lead ? specs.filter((spec) => this.isLead(spec)) : [];
@@ -251,12 +254,14 @@ export class Curves {
    * @param {number | null} place
    */
   point(place) {
+    this.pointed = place;
     for (const chart of this.charts.values()) chart.point(place);
   }
 
   /** @param {[number, number] | null} range */
   zoom(range) {
     this.range = range;
+    this.pointed = null; // what is under the pointer is another step now
     this.options.onZoom?.();
     this.recolour();
   }
