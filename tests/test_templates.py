@@ -141,3 +141,17 @@ def test_the_last_crumb_is_the_page() -> None:
     assert [
         name for name, text in made.items() if 'aria-current="page"' not in text and "{% block here" not in text
     ] == []
+
+
+REPLACED = {
+    "inspector/_rows.html": "its rows move while the list follows the newest rollout; the script keeps the place",
+    "reading/_pane.html": "the script adds marks to its turns, and gives the scroll and the focus back",
+}
+
+
+@pytest.mark.parametrize("path", TEMPLATES, ids=lambda path: str(path.relative_to(ROOT / "templates")))
+def test_a_part_that_comes_again_by_itself_is_morphed(path: Path) -> None:
+    """A part that is replaced loses the focus, the selection and a press that has begun."""
+    tags = re.findall(r"<[a-z]+\b[^<>]*?hx-trigger=\"(?:every|[^\"]* from:document)[^<>]*", path.read_text())
+    replaced = [tag for tag in tags if 'hx-swap="morph' not in tag]
+    assert bool(replaced) == (path.relative_to(ROOT / "templates").as_posix() in REPLACED)

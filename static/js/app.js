@@ -4,6 +4,7 @@ import { marksOfLists } from "./lib/changed.js";
 import { h, icon, setText, t } from "./lib/dom.js";
 import { ago } from "./lib/format.js";
 import { listKeys } from "./lib/list_keys.js";
+import { keepOwn } from "./lib/morph.js";
 import { palette } from "./lib/palette.js";
 import { previews } from "./lib/preview.js";
 import { answerClicks } from "./lib/taken.js";
@@ -164,6 +165,7 @@ freshenTimes();
 answerClicks(toast);
 palette();
 listKeys();
+keepOwn();
 previews();
 marksOfLists();
 // Charts have the colours of their page, which on paper is light.

@@ -64,31 +64,6 @@ test("keys are the browser's with a modifier, in a field, and where a grid has i
   assert.equal(key("?"), true);
 });
 
-test("a list that comes again keeps the row of the focus", () => {
-  const again = () => {
-    shown.querySelector("tbody").replaceChildren(...parsed(`${ROW(3)}${ROW(2)}`));
-    shown.activeElement = shown.body;
-  };
-  key("j");
-  key("j");
-  send(shown, "htmx:beforeSwap");
-  again();
-  send(shown, "htmx:afterSwap");
-  assert.equal(focused(), "run 2");
-  shown.querySelector("[type=search]").focus();
-  send(shown, "htmx:beforeSwap");
-  again();
-  shown.querySelector("[type=search]").focus();
-  send(shown, "htmx:afterSwap");
-  assert.equal(shown.activeElement.type, "search"); // no row had it
-  shown.querySelector("#row-2 a").focus();
-  send(shown, "htmx:beforeSwap");
-  again();
-  shown.querySelector("[type=search]").focus();
-  send(shown, "htmx:afterSwap");
-  assert.equal(shown.activeElement.type, "search"); // where the reader is by now
-});
-
 test("a grid is one tab stop, the chosen button or the first, which the arrows move", () => {
   const [box] = parsed("<div><b>x</b><button>1</button><button>2</button><button>3</button></div>");
   shown.body.append(box);

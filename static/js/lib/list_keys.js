@@ -64,16 +64,4 @@ function onKey(event) {
 /** On pages that have the list of their keys. */
 export function listKeys() {
   document.addEventListener("keydown", onKey);
-  /** @type {string | null} */
-  let kept = null; // of a list that comes again
-  document.addEventListener(
-    "htmx:beforeSwap",
-    () => (kept = rowOfFocus()?.querySelector(LINK)?.getAttribute("href") ?? null),
-  );
-  document.addEventListener("htmx:afterSwap", () => {
-    if (kept === null || rowOfFocus()) return;
-    const link = links().find((one) => one.getAttribute("href") === kept);
-    if (document.activeElement === document.body)
-      /** @type {HTMLElement | undefined} */ (link)?.focus({ preventScroll: true });
-  });
 }

@@ -207,12 +207,11 @@ _NOTHING = SafeString("")
 _CLASS = (_NOTHING, SafeString(' class="num"'))
 _LIVE = (_NOTHING, SafeString(" data-live"))
 _ROW = (
-    '<tr><td class="cell-main"><div class="cell-pick">{}<span class="cell-name"><a href="{}">{}</a> '
+    '<tr id="run-{}"><td class="cell-main"><div class="cell-pick">{}<span class="cell-name"><a href="{}">{}</a> '
     '<span class="tag">{}</span>{}{}</span></div></td>{}</tr>'
 )
 _PICK = (
-    '<input type="checkbox" class="pick" name="c" value="{0}" id="pick-{0}" form="compare-form" hx-preserve'
-    ' aria-label="{1}">{2}'
+    '<input type="checkbox" class="pick" name="c" value="{0}" id="pick-{0}" form="compare-form" aria-label="{1}">{2}'
 )
 _STAR = (
     '<form class="star-form" method="post" action="{0}" hx-post="{0}" hx-swap="outerHTML" data-at-once="pressed">'
@@ -240,7 +239,7 @@ def table_rows(rows: Iterable[RunRow], shown: Sequence[Head], slug: str, csrf: s
         notes = _note_cell(run.notes) if csrf and run.notes else _NOTHING
         others = format_html_join("", "{}{}</td>", ((opened, draw(row)) for opened, draw in cells))
         sweep = _sweep_tag(*row.sweep, sweep_address) if row.sweep else _NOTHING
-        found.append(format_html(_ROW, marks, *name, sweep, notes, others))
+        found.append(format_html(_ROW, run.pk, marks, *name, sweep, notes, others))
     return found
 
 

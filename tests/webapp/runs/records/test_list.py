@@ -351,7 +351,7 @@ def test_a_row_holds_and_escapes_what_people_wrote(project: Any, make_run: Any, 
     assert "<script" not in page and 'value="token&quot;"' in page
     escaped = "&quot;&gt;&lt;script&gt;alert(1)&lt;/script&gt;"
     assert f'<a href="{at}">{escaped}</a> <span class="tag">GRPO</span>' in page
-    assert f'value="{run.pk}" id="pick-{run.pk}" form="compare-form" hx-preserve aria-label="Choose {escaped}">' in page
+    assert f'value="{run.pk}" id="pick-{run.pk}" form="compare-form" aria-label="Choose {escaped}">' in page
     assert f'action="{at}star/" hx-post="{at}star/"' in page and f'aria-label="Star {escaped}">' in page
     assert 'name="on" value="1" aria-pressed="false"' in page
     assert f'<span class="cell-sub" title="{escaped}">{escaped}</span>' in page
