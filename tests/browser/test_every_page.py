@@ -1,5 +1,5 @@
-"""Every page that links lead to, as `up` serves it: nothing fails to load, the console is silent, nothing overflows,
-and axe finds nothing that keeps a person out.
+"""Every page that links lead to, as `up` serves it: nothing fails to load, the console is silent, nothing overflows
+or touches, and axe finds nothing that keeps a person out.
 
 Icons made by scripts came from a file that only the clone serves (404 under `up`), and no test looked.
 """
@@ -40,6 +40,14 @@ SKIPPED = re.compile(
 AXE = Path(__file__).resolve().parents[1] / "js" / "node_modules" / "axe-core" / "axe.min.js"
 FAULTS = """async () => (await axe.run(document, {resultTypes: ["violations"]})).violations.flatMap((rule) =>
     rule.nodes.map((node) => `${rule.id} at ${node.target.join(" ")}: ${node.failureSummary.replace(/\\s+/g, " ")}`))"""
+TOUCHING = """() => {
+  const cards = [...document.querySelectorAll(".card + .card")].filter((node) => node.checkVisibility());
+  const touching = cards.filter((node) => {
+    const [above, below] = [node.previousElementSibling, node].map((each) => each.getBoundingClientRect());
+    return above.height && above.left < below.right && below.left < above.right && below.top - above.bottom < 6;
+  });
+  return touching.map((node) => node.id || node.className);
+}"""
 PARTS = [{"name": "task_success", "weight": 1.0}, {"name": "final_answer", "weight": 0.5}]
 
 
@@ -106,6 +114,8 @@ class Walk:
         width = self.page.evaluate("[document.documentElement.scrollWidth, document.documentElement.clientWidth]")
         if width[0] > width[1]:
             self.note(f"{width[0]} px wide on a screen of {width[1]}")
+        for name in self.page.evaluate(TOUCHING):
+            self.note(f"the card {name} touches the one above it")
         self.page.evaluate(AXE.read_text(encoding="utf-8"))
         for fault in self.page.evaluate(FAULTS):
             self.note(fault)

@@ -222,6 +222,8 @@ def test_an_evaluation_that_ends_while_its_card_is_fetched_is_on_it(tab: Any, tr
     tab.wait_for_timeout(50)  # in which Playwright calls the route, which never answers
     trainer.say(HeldOutEvaluated(step=1, report=report(0.5, 0.2, 0.8)))
     expect(tab.locator("#held-out tbody tr")).to_have_count(1, timeout=15_000)
+    above, below = (tab.locator(card).bounding_box() for card in ("#devices", "#held-out"))
+    assert below["y"] - above["y"] - above["height"] >= 8, "the cards do not touch"
 
 
 def test_the_bars_of_the_last_steps_come_by_themselves_and_move_nothing(tab: Any, trainer: Trainer) -> None:
