@@ -360,3 +360,16 @@ def test_the_documents_name_what_the_pages_show() -> None:
 def test_a_label_that_no_page_shows_is_found() -> None:
     text = "*Runs → New run*, *What\n  came of it*; *demo*, `*Code*`, **Bold**; *Roll back to step N and change*."
     assert labels(text) - shown() == {"What came of it"}
+
+
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "static").rglob("*.md")])
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_each_row_of_a_table_has_the_cells_of_its_head(path: Path) -> None:
+    """A bar within a cell ends it, in code too, and what comes after the last column is not shown."""
+    cells = 0
+    for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), 1):
+        found = len(re.findall(r"(?<!\\)\|", line)) if line.startswith("|") else 0
+        assert not (found and cells) or found == cells, f"{path.name}:{number}"
+        cells = found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -16,7 +17,7 @@ from tests.envs.client import ROOT, Server, run
 from tests.envs.client import port_of as port_when_listening
 from tests.envs.test_server import http
 from training.config import EnvironmentConfig
-from training.rollout.client import SocketSession, check_health
+from training.rollout.client import SocketSession, ask_health
 
 MAX_LINES = 60
 
@@ -55,7 +56,7 @@ def test_it_is_short() -> None:
 
 
 def test_it_says_who_it_is_and_proves_itself(example: Server) -> None:
-    health = check_health(EnvironmentConfig(name="guessing", url=f"http://127.0.0.1:{example.port}"))
+    health = asyncio.run(ask_health(EnvironmentConfig(name="guessing", url=f"http://127.0.0.1:{example.port}")))
     assert (health.name, health.slots, health.deterministic) == ("guessing", 512, True)
     status, body = http(example, "/validate")
     assert (status, json.loads(body)) == (

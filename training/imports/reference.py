@@ -11,6 +11,7 @@ from training.imports.recorder import COUNTERS, METRICS, PREFIX
 from training.imports.report import READERS
 from training.imports.rollouts import EXPECTED, FIRST, GROUP_KEYS
 
+_IN_A_CELL = str.maketrans({"|": r"\|"})
 _INTRODUCTION = """# Runs from elsewhere, and ours to verl
 
 Made from `training/imports/` and `training/exports/` by `python -m training import --docs`.
@@ -109,7 +110,7 @@ job cannot run as it is: the readme begins with that, and `reward.py` stops the 
 def reference() -> str:
     """The page as Markdown."""
     parts = [_INTRODUCTION]
-    parts += [f"| {each.title} | {each.tool or 'any'} | {each.about} |\n" for each in READERS]
+    parts += [f"| {each.title} | {each.tool or 'any'} | {each.about.translate(_IN_A_CELL)} |\n" for each in READERS]
     keys = " or ".join(f"`{name}`" for name in GROUP_KEYS)
     counters = ", ".join(f"`{name}`" for name in COUNTERS)
     expected = _names(EXPECTED)

@@ -403,11 +403,6 @@ async def ask_health(config: EnvironmentConfig, url: str | None = None) -> Healt
     return health
 
 
-def check_health(config: EnvironmentConfig) -> Health:
-    """``ask_health`` for callers that are not asynchronous."""
-    return asyncio.run(ask_health(config))
-
-
 def require_name(config: EnvironmentConfig, name: str) -> None:
     """Refuse a server that is another one than was configured, such as the next tenant of its port."""
     if config.name and name != config.name:

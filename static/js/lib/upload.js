@@ -92,7 +92,7 @@ export function uploadForm(rules) {
 
   /** @param {XMLHttpRequest} request */
   function answered(request) {
-    let body = null;
+    let body;
     try {
       body = JSON.parse(request.responseText);
     } catch {

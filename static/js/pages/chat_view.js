@@ -37,13 +37,12 @@ export class ChatView {
       this.box,
       turns,
       (turn) => turn.id,
-      (turn) => this.turn(turn),
+      () => this.turn(),
       (node, turn) => this.update(node, turn, turn === turns.at(-1)),
     );
   }
 
-  /** @param {Row} turn */
-  turn(turn) {
+  turn() {
     const answers = h("div", { class: "chat-answers" });
     return h("section", { class: "chat-turn" }, h("div", { class: "chat-person" }), answers);
   }

@@ -83,7 +83,6 @@ export class OtherRuns {
 
   /** @param {Place} place */
   async add(place) {
-    const { page } = this.options;
     const state = emptyState();
     /** @type {Other} */
     const other = {

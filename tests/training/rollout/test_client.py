@@ -22,7 +22,7 @@ from training.errors import (
     EnvironmentUnreachable,
     TiltyardError,
 )
-from training.rollout.client import SocketSession, check_health, parse_answer, socket_url
+from training.rollout.client import SocketSession, ask_health, parse_answer, socket_url
 
 
 def settings(url: str, **over: Any) -> EnvironmentConfig:
@@ -247,9 +247,9 @@ HEALTHY = json.dumps({"status": "healthy", "name": "tools", "version": "1", "ses
 
 def test_health_says_who_the_server_is() -> None:
     listener, url = _http_server(_http(HEALTHY))
-    assert check_health(settings(url, name="tools")).slots == 8
+    assert asyncio.run(ask_health(settings(url, name="tools"))).slots == 8
     with pytest.raises(EnvironmentProtocolError, match="'tools', not 'bfcl'"):
-        check_health(settings(url, name="bfcl"))
+        asyncio.run(ask_health(settings(url, name="bfcl")))
     listener.close()
 
 
@@ -268,7 +268,7 @@ def test_health_says_who_the_server_is() -> None:
 def test_a_bad_health_answer_has_its_typed_error(answer: bytes, expected: type[TiltyardError]) -> None:
     listener, url = _http_server(answer)
     with pytest.raises(expected):
-        check_health(settings(url))
+        asyncio.run(ask_health(settings(url)))
     listener.close()
 
 
@@ -276,6 +276,6 @@ def test_a_dripping_health_answer_is_cut_off() -> None:
     listener, url = _http_server(_http(HEALTHY), delay_s=0.2)
     began = time.monotonic()
     with pytest.raises(EnvironmentTimeout):
-        check_health(settings(url, connect_timeout_s=0.5))
+        asyncio.run(ask_health(settings(url, connect_timeout_s=0.5)))
     assert time.monotonic() - began < 2
     listener.close()

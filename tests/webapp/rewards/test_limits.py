@@ -23,7 +23,7 @@ from webapp.rewards.custom import Line, Sample, Tested, _compare_lines, rows_at,
 from webapp.rewards.lab import sets
 from webapp.rewards.lab.scoring import Cache
 from webapp.rewards.lab.script import _figure_text
-from webapp.rewards.lab.sets import percent_of, recorded_rollouts, rollout_set_create, rollout_sets_of, set_of_run
+from webapp.rewards.lab.sets import percent_of, recorded_rollouts, rollout_set_create, rollout_sets_of
 from webapp.rewards.lab.views import launch_address, set_name
 from webapp.rewards.models import RewardCase, RewardSpec, RolloutSet
 from webapp.rewards.selectors import latest_specs, newest_named, parts_of, runs_using, versions_of
@@ -274,17 +274,6 @@ def test_steps_of_a_run_are_taken_with_both_ends(project: Project, elsewhere: Pr
         rollout_set_create(project=project, user=None, name="n", kind="run", run=run, first_step=3, last_step=2)
     with pytest.raises(ValidationError, match="Choose a run of this project"):
         rollout_set_create(project=elsewhere, user=None, name="n", kind="run", run=run)
-
-
-def test_the_set_of_a_run_is_its_newest_one_of_all_groups(project: Project, make_run: Builder) -> None:
-    run = make_run()
-    fields: dict[str, Any] = {"project": project, "name": "s", "kind": "run", "run": run, "state": "ready"}
-    RolloutSet.objects.create(**fields)
-    newest = RolloutSet.objects.create(**fields)
-    RolloutSet.objects.create(**fields | {"found_by": "solved"})
-    RolloutSet.objects.create(**fields | {"state": "failed"})
-    RolloutSet.objects.create(**fields | {"run": make_run()})
-    assert set_of_run(run) == newest
 
 
 @pytest.mark.parametrize(

@@ -139,11 +139,6 @@ def rollout_sets_of(project: Project) -> QuerySet[RolloutSet]:
     return RolloutSet.objects.filter(project=project).select_related("project", "run", "created_by")
 
 
-def set_of_run(run: Run) -> RolloutSet | None:
-    """The newest set of a run that can be used, of all groups of its steps."""
-    return rollout_sets_of(run.project).filter(run=run, state=SetState.READY, found_by="").first()
-
-
 def percent_of(rollout_set: RolloutSet) -> int:
     """The progress of the building, 0 to 100."""
     total = int(rollout_set.progress.get("total") or 0)

@@ -413,9 +413,9 @@ def _create_set(request: HttpRequest, project: Project) -> HttpResponse:
 
 
 def _open_run(request: HttpRequest, project: Project, key: str) -> HttpResponse:
-    """Where a run's rollouts can be scored: its newest set, or one that is made now."""
+    """Where a run's rollouts can be scored: the newest set of all groups of its steps, or one that is made now."""
     run = object_for(request.user, Run, key, within=Run.objects.filter(project=project).select_related("project"))
-    found = sets.rollout_sets_of(project).filter(run=run).exclude(state=SetState.FAILED).first()
+    found = sets.rollout_sets_of(project).filter(run=run, found_by="").exclude(state=SetState.FAILED).first()
     if found is not None:
         return _to_set(request, project, found)
     form = SetForm(runs=runs_with_rollouts(project), initial={"run": run.pk})

@@ -6,7 +6,7 @@ Other runs are named only to readers who may see their project: ``sees`` are the
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import Any
 from uuid import UUID
 
@@ -411,8 +411,3 @@ def _ahead_text(found: Queued, sees: Collection[UUID]) -> str:
 def _ahead_name(run: Waiting, sees: Collection[UUID]) -> str:
     values = {"run": _name_of(run, sees), "t": _about(run.left) if run.left is not None else ""}
     return (_("%(run)s (%(t)s)") if run.left is not None else _("%(run)s (length not known)")) % values
-
-
-def queue_text(found: Mapping[str, Any]) -> str:
-    """The title and the lines as one text, for readers without links."""
-    return " ".join([found["title"], *(line["text"] for line in found["lines"])])

@@ -75,6 +75,11 @@ def test_a_run_leads_to_its_newest_set_and_makes_it_once(
     RolloutSet.objects.update(state=SetState.FAILED)
     client_for(bob).get(address)
     assert RolloutSet.objects.count() == 2
+    RolloutSet.objects.update(state=SetState.READY, found_by="Outcome: solved")  # chosen rollouts, not all of the run
+    whole = client_for(bob).get(address)["Location"]
+    assert RolloutSet.objects.count() == 3 and RolloutSet.objects.filter(found_by="").count() == 1
+    RolloutSet.objects.create(project=project, name="solved", kind="run", run=run, state="ready", found_by="solved")
+    assert client_for(bob).get(address)["Location"] == whole
     nothing = client_for(bob).get(f"{reverse('lab', args=[project.slug])}?run={make_run().pk}").content.decode()
     assert "no finished rollouts" in nothing
     for wrong in ("nonsense", str(spec.pk)):

@@ -13,7 +13,7 @@ from tests.working import claimed, perform
 from training.rewards.lab import writing
 from training.rewards.lab.table import episode_at, table_load
 from webapp.people.teams.models import Project
-from webapp.rewards.lab.sets import rollout_set_create, rollout_set_delete, set_of_run
+from webapp.rewards.lab.sets import rollout_set_create, rollout_set_delete
 from webapp.rewards.models import RewardCase, RolloutSet
 
 pytestmark = pytest.mark.django_db
@@ -26,7 +26,7 @@ def test_a_run_becomes_a_set_that_outlives_it(recorded_run: Any, more_rollouts: 
         more_rollouts(run, 2, 0, index, attempt=2)
     made: RolloutSet = built(kind="run", run=run, first_step=2)
     assert (made.state, made.rollouts, made.groups, made.progress, made.error) == ("ready", 10, 3, {}, None)
-    assert set_of_run(run) == made and made.run_name == run.name
+    assert (made.run, made.run_name) == (run, run.name)
     table = table_load(made.folder)
     assert table.step.tolist() == [2] * 2 + [3] * 8 and table.starts.tolist() == [0, 2, 6, 10]
     assert table.excluded.tolist() == [False] * 2 + [False, False, True, False] * 2

@@ -19,9 +19,16 @@ from webapp.people.teams.models import Project, User
 from webapp.runs.metrics.models import MetricPoint
 from webapp.runs.models import Run
 from webapp.runs.records.queue import Queued, Span, read_queue
-from webapp.runs.records.queue_words import needs_words, queue_answer, queue_lines, queue_short, queue_text, queue_title
+from webapp.runs.records.queue_words import needs_words, queue_answer, queue_lines, queue_short, queue_title
 
 pytestmark = pytest.mark.django_db
+
+
+def sentences(found: dict[str, Any]) -> str:
+    """The title and the lines of an answer."""
+    return " ".join([found["title"], *(line["text"] for line in found["lines"])])
+
+
 Make = Callable[..., Run]
 
 
@@ -385,12 +392,12 @@ def test_three_runs_of_two_projects_are_taken_as_they_were_queued(
     assert shown is not None
     assert "secret" not in str(shown) and str(elsewhere.pk) not in str(shown) and "elsewhere" not in str(shown)
     assert str(secret.pk) not in str(shown)
-    assert queue_text(shown).count("a run of another project") == 2
+    assert sentences(shown).count("a run of another project") == 2
     holder = shown["holders"][0]
     assert (holder["run"], holder["run_id"], holder["project"], holder["steps_left"]) == (None, None, None, None)
     assert holder["seconds"] == 300
     both = queue_answer(queued(last), [project.pk, elsewhere.pk])
-    assert both is not None and "secret" in queue_text(both) and both["holders"][0]["run"] == "secret-holder"
+    assert both is not None and "secret" in sentences(both) and both["holders"][0]["run"] == "secret-holder"
 
 
 def test_equal_times_have_one_order_everywhere(make_run: Make, now: datetime) -> None:
@@ -558,7 +565,7 @@ def test_names_of_any_script_and_length_are_shown_as_they_are(line: Make, busy: 
     names = ["预热" * 40, "تدريب %(place)s"]
     busy(name=names[0]), line(2, name=names[1])
     run = line(1)
-    text = queue_text(queue_answer(queued(run), [project.pk]) or {})
+    text = sentences(queue_answer(queued(run), [project.pk]) or {})
     assert names[0] in text and names[1] in text
 
 
