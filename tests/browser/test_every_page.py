@@ -48,6 +48,14 @@ TOUCHING = """() => {
   });
   return touching.map((node) => node.id || node.className);
 }"""
+TWICE = """() => {
+  const twice = (found) => [...new Set(found.filter((each, at) => found.indexOf(each) !== at))];
+  const fields = "input:not([type=checkbox], [type=radio], [type=hidden], [type=submit]), select, textarea";
+  const names = [...document.forms].flatMap((form) =>
+    twice([...form.querySelectorAll(fields)].map((node) => node.name).filter(Boolean)),
+  );
+  return [...twice([...document.querySelectorAll("[id]")].map((node) => node.id)), ...names];
+}"""
 PARTS = [{"name": "task_success", "weight": 1.0}, {"name": "final_answer", "weight": 0.5}]
 
 
@@ -116,6 +124,8 @@ class Walk:
             self.note(f"{width[0]} px wide on a screen of {width[1]}")
         for name in self.page.evaluate(TOUCHING):
             self.note(f"the card {name} touches the one above it")
+        for name in self.page.evaluate(TWICE):
+            self.note(f"two elements have the id, or two fields of a form the name, {name}")
         self.page.evaluate(AXE.read_text(encoding="utf-8"))
         for fault in self.page.evaluate(FAULTS):
             self.note(fault)

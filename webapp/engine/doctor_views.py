@@ -26,17 +26,19 @@ from webapp.runs.advisories.models import DoctorRules, Reaction
 # --- Forms ----------------------------------------------------------------------------------------------------------
 # The form of a project's rules: an empty threshold has its default.
 
-COMMON = ("window", "calm")
-"""Thresholds of more than one advisory."""
+USERS = {name: [rule for rule in RULES.values() if name in rule.options] for name in DoctorOptions.model_fields}
+"""The advisories that read a threshold; none for one that all read."""
+MOST_NAMED = 4  # of them
 
 
 class Threshold(NamedTuple):
-    """A threshold for the template; ``changed`` where it differs from its default."""
+    """A threshold for the template; ``changed`` where it differs from its default, ``users`` if they are a few."""
 
     field: BoundField
     unit: str
     default: str
     changed: bool
+    users: list[str]
 
 
 class RuleRow(NamedTuple):
@@ -100,8 +102,8 @@ class RulesForm(forms.Form):
         return {code: self.cleaned_data[REACTION + code] or Reaction.NOTIFY for code in RULES}
 
     def common(self) -> list[Threshold]:
-        """The thresholds of more than one advisory."""
-        return [self._threshold(name) for name in COMMON]
+        """The thresholds of more than one advisory. Each has one field: of two with one name the last would win."""
+        return [self._threshold(name) for name, users in USERS.items() if len(users) != 1]
 
     def rows(self) -> list[RuleRow]:
         """The advisories in the order of docs/doctor.md."""
@@ -112,7 +114,7 @@ class RulesForm(forms.Form):
                 severity=rule.severity,
                 severity_title=translated(SEVERITIES[rule.severity]),
                 meaning=translated(rule.meaning),
-                thresholds=[self._threshold(name) for name in rule.options if name not in COMMON],
+                thresholds=[self._threshold(name) for name in rule.options if len(USERS[name]) == 1],
                 reaction=self[REACTION + code],
             )
             for code, rule in RULES.items()
@@ -122,7 +124,10 @@ class RulesForm(forms.Form):
         extra = DoctorOptions.model_fields[name].json_schema_extra
         unit = str(extra.get("unit", "")) if isinstance(extra, dict) else ""
         field = self[name]
-        return Threshold(field, translated(unit), f"{_default_threshold(name):g}", field.value() not in (None, ""))
+        users = [translated(rule.title) for rule in USERS[name]]
+        named = users if 1 < len(users) <= MOST_NAMED else []
+        default = f"{_default_threshold(name):g}"
+        return Threshold(field, translated(unit), default, field.value() not in (None, ""), named)
 
 
 def _default_threshold(name: str) -> float:

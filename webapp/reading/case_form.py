@@ -27,7 +27,7 @@ class CaseForm(forms.Form):
             self.fields[f"low-{at}"] = forms.FloatField(required=False, label=low)
             self.fields[f"high-{at}"] = forms.FloatField(required=False, label=high)
         for field in self.fields.values():
-            field.widget.attrs |= {"class": "input", "step": "any"}
+            field.widget.attrs["class"] = "input"
 
     @property
     def rows(self) -> list[tuple[str, forms.BoundField, forms.BoundField]]:

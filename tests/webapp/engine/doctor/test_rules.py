@@ -10,6 +10,7 @@ from django.core.exceptions import ValidationError
 from django.test import Client
 from django.urls import reverse
 
+from tests.markup import words
 from tests.training.doctor.planted import FAULTS, healthy, planted
 from training.doctor.options import DoctorOptions
 from training.doctor.rules import RULES
@@ -109,6 +110,17 @@ def test_an_owner_sets_them(project: Project, alice: User, client_for: Clients) 
     assert rules_of(project).options == DoctorOptions() and not rules_of(project).reactions
     settings = client.get(reverse("team-settings", args=[project.slug])).content.decode()
     assert url(project) in settings
+
+
+def test_a_threshold_of_several_advisories_has_one_field(project: Project, alice: User, client_for: Clients) -> None:
+    """It had one at each of them; the browser sends all, and the last one, which the owner left empty, counted."""
+    page = client_for(alice).get(url(project)).content.decode()
+    assert {page.count(f'name="{name}"') for name in DoctorOptions.model_fields} == {1}
+    rest, rules = page.split('id="rules-title"')
+    for name in ("window", "calm", "long_window", "no_spread_share", "no_spread_long", "repetition_share"):
+        assert f'name="{name}"' in rest, name
+    assert 'name="clip_share"' in rules
+    assert words(rest).count("Of: ") == 4 and "Of: Repetition · Text repeats itself more and more." in words(rest)
 
 
 def test_a_wrong_figure_is_reported_at_its_field(project: Project, alice: User, client_for: Clients) -> None:
