@@ -50,7 +50,7 @@ class ChannelIn(Body):
 class ChannelPatch(Body):
     """What may be changed; what is left out stays. `secret` replaces the secret, and an empty one removes it."""
 
-    name: str = Field(default="", min_length=1, max_length=80)
+    name: str = Field(default_factory=str, min_length=1, max_length=80)
     kind: str = Field(default="", max_length=10, description="slack, feishu, dingtalk, discord or json")
     url: str = Field(default="", max_length=channels.MAX_ADDRESS_CHARS, description="the whole one; empty: it stays")
     secret: str | None = Field(default=None, max_length=channels.MAX_SECRET_CHARS)

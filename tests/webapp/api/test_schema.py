@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from django.test import Client
 from django.utils import timezone
+from jsonschema import Draft202012Validator
 
 from tests.security.routes import API, TABLE, Who
 from tests.security.test_authorisation_matrix import _address, objects
@@ -54,6 +55,21 @@ def test_every_operation_has_a_tag_and_a_sentence() -> None:
     for (method, path), operation in operations().items():
         assert len(operation.get("tags") or []) == 1, (method, path)
         assert re.search(r"[.)]$", operation.get("description", "").strip()), (method, path)
+
+
+def test_every_default_is_of_its_own_type_and_within_its_limits() -> None:
+    """Else a checker refuses the whole document."""
+    every = schema()["components"]
+    fields = [
+        (f"{name}.{key}", field)
+        for name, shape in every["schemas"].items()
+        for key, field in shape.get("properties", {}).items()
+        if "default" in field
+    ]
+    assert len(fields) > 100
+    for name, field in fields:
+        rules = {key: value for key, value in field.items() if key != "default"}
+        assert Draft202012Validator(rules | {"components": every}).is_valid(field["default"]), name
 
 
 def test_no_list_has_other_values_at_other_places() -> None:
