@@ -52,10 +52,10 @@ test("an element has the properties and children that are there", () => {
   const props = { class: "x", hidden: true, title: null, lang: undefined, dir: false, "data-n": 0, onclick: () => (clicks += 1) }; // prettier-ignore
   const [node] = asked(h("p", { ...props, once: "text" }, "a", 0, null, undefined, false, h("b", {}, "c")));
   node.click();
-  assert.deepEqual([...node.attributes], [["class", "x"], ["hidden", ""], ["data-n", "0"], ["once", "text"]]); // prettier-ignore
+  assert.deepEqual([...node.attributes.entries()], [["class", "x"], ["hidden", ""], ["data-n", "0"], ["once", "text"]]); // prettier-ignore
   assert.deepEqual([node.textContent, node.childNodes.length, clicks], ["a0c", 3, 1]);
   const [drawn] = asked(s("g", { x: 0, y: null, z: undefined, on: false }, "t"));
-  assert.deepEqual([...drawn.attributes], [["x", "0"], ["on", "false"]]); // prettier-ignore
+  assert.deepEqual([...drawn.attributes.entries()], [["x", "0"], ["on", "false"]]); // prettier-ignore
   const [made] = asked(icon("run"));
   assert.deepEqual([made.getAttribute("aria-hidden"), made.firstElementChild.href], ["true", "/icons.svg#run"]);
 });
