@@ -55,7 +55,7 @@ export class ChatView {
   update(node, turn, last) {
     const [person, answers] = /** @type {HTMLElement[]} */ ([...node.children]);
     const earlier = this.state?.earlier(turn) ?? [];
-    const mark = JSON.stringify([turn.text, this.editing.has(turn.id), earlier.length, this.state?.busy]);
+    const mark = JSON.stringify([this.editing.has(turn.id), earlier.length, this.state?.busy]);
     if (person.dataset.mark !== mark) {
       person.dataset.mark = mark;
       person.replaceChildren(...(this.editing.has(turn.id) ? this.editor(turn) : this.person(turn, earlier)));
