@@ -7,10 +7,11 @@
  * @param {string} [search] of the address
  * @returns {any} `answers`: of the server, by the end of an address, each a body, a status and a body, or what makes
  *   one; `asked`: what it was asked for; `went`: where scripts led; `shown`: the address that they wrote; `socket`: the
- *   newest, with what was `sent`, and `said` for its server; `ticks`: the work of intervals
+ *   newest, with what was `sent`, and `said` for its server; `ticks`: the work of intervals; `screen`: narrow
+ *   where it `matches`; `copied`: what was put on the clipboard
  */
 export function browser(search = "") {
-  const here = { answers: /** @type {any} */ ({}), asked: /** @type {any[]} */ ([]), went: /** @type {string[]} */ ([]), shown: "", ticks: /** @type {any[]} */ ([]) }; // prettier-ignore
+  const here = { answers: /** @type {any} */ ({}), asked: /** @type {any[]} */ ([]), went: /** @type {string[]} */ ([]), shown: "", screen: Object.assign(new EventTarget(), { matches: false }), copied: /** @type {string[]} */ ([]), ticks: /** @type {any[]} */ ([]) }; // prettier-ignore
   const window = /** @type {any} */ (new EventTarget());
   const kept = new Map();
   const watch = class {
@@ -46,16 +47,23 @@ export function browser(search = "") {
     location: { search, pathname: "/here/", href: `http://here/${search}`, hash: "", assign: (/** @type {any} */ to) => void here.went.push(String(to)) }, // prettier-ignore
     history: { state: null, replaceState: (/** @type {any} */ _state, /** @type {any} */ _title, /** @type {string} */ to) => void (here.shown = to) }, // prettier-ignore
     sessionStorage: { getItem: (/** @type {string} */ key) => kept.get(key) ?? null, setItem: kept.set.bind(kept), removeItem: kept.delete.bind(kept) }, // prettier-ignore
-    matchMedia: () => Object.assign(new EventTarget(), { matches: false }),
+    matchMedia: () => here.screen,
     IntersectionObserver: watch,
     ResizeObserver: watch,
     requestAnimationFrame: (/** @type {() => void} */ work) => work(),
     setInterval: (/** @type {() => void} */ work) => here.ticks.push(work),
     clearInterval() {},
     getComputedStyle: () => ({ getPropertyValue: (/** @type {string} */ name) => name }),
+    FormData: class {
+      constructor(/** @type {any} */ form) {
+        this.get = (/** @type {string} */ name) => form.querySelectorAll(`[name="${name}"]`).find((/** @type {any} */ node) => node.type !== "radio" || node.checked)?.value ?? null; // prettier-ignore
+      }
+    },
     CSS: { escape: (/** @type {string} */ text) => text },
     innerHeight: 800,
   });
+  const clipboard = { writeText: async (/** @type {string} */ text) => void here.copied.push(text) };
+  Object.defineProperty(globalThis, "navigator", { value: { clipboard, onLine: true }, configurable: true });
   return here;
 }
 

@@ -105,6 +105,13 @@ export class Element extends EventTarget {
   set className(text) {
     this.setAttribute("class", text);
   }
+  get classList() {
+    const names = () => this.className.split(" ").filter(Boolean);
+    const toggle = (/** @type {string} */ name, on = !names().includes(name)) => {
+      this.className = [...names().filter((other) => other !== name), ...(on ? [name] : [])].join(" ");
+    };
+    return { contains: (/** @type {string} */ name) => names().includes(name), toggle };
+  }
   get value() {
     if (this.localName === "textarea") return this.written ?? this.textContent;
     const chosen = this.localName === "select" && (this.querySelector("option[selected]") ?? this.firstElementChild);
@@ -211,6 +218,9 @@ export class Element extends EventTarget {
   focus() {
     /** @type {any} */ (globalThis.document).activeElement = this;
     send(this, "focusin");
+  }
+  requestSubmit() {
+    send(this, "submit");
   }
   select() {}
   scrollIntoView() {}

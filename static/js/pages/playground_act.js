@@ -59,6 +59,7 @@ export class ActPanel {
    * @param {string} known
    */
   setTools(tools, known) {
+    const before = this.tools.length ? this.chosen : ""; // text is no choice where there was nothing else
     this.tools = tools;
     this.known = known;
     this.forms = new Map(tools.map((tool) => [toolOf(tool).name, new ToolForm(tool)]));
@@ -72,7 +73,7 @@ export class ActPanel {
         name === TEXT ? t("play.text_tab") : plain(name)); // prettier-ignore
     $("act-tabs").replaceChildren(...names.map((name) => Object.assign(tab(name), { name })));
     for (const node of tabs()) node.dataset.tool = node.name === TEXT ? "" : node.name;
-    this.choose(names.includes(this.chosen) ? this.chosen : names[0], false);
+    this.choose(names.includes(before) ? before : names[0], false);
     this.drawQueue();
   }
 
@@ -146,7 +147,6 @@ export class ActPanel {
   /** @param {Event} event */
   submitted(event) {
     event.preventDefault();
-    if ($("act-send", HTMLButtonElement).disabled) return;
     const message = $("act-message", HTMLTextAreaElement).value;
     let calls = this.queue.map(({ name, arguments: given }) => ({ name, arguments: given }));
     if (!calls.length && this.chosen !== TEXT) {

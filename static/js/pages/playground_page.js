@@ -64,7 +64,6 @@ export class Player {
       this.unanswered += 1;
       return this.socket.send('{"type":"ping"}');
     }
-    this.socket.onclose = null;
     this.socket.close();
     this.lost(0);
   }
@@ -88,7 +87,7 @@ export class Player {
   send(frame) {
     if (this.busy || this.gone || this.socket?.readyState !== 1) return false;
     const text = JSON.stringify(frame);
-    if (text.length >= this.limits.frame_bytes) {
+    if (text.length > this.limits.frame_bytes) {
       this.complain(frame.type, t("play.too_large", { n: Math.floor(this.limits.frame_bytes / 1000) }));
       return false;
     }

@@ -15,7 +15,6 @@ export class SavePanel {
   /** @param {Record<string, any>} state */
   show(state) {
     for (const id of ["save-row-button", "save-case-button"]) $(id, HTMLButtonElement).disabled = !state.turns;
-    $("save-nothing").hidden = Boolean(state.turns);
   }
 
   /** @param {Event} event */
