@@ -95,7 +95,7 @@ function tell(place) {
   node.setAttribute("data-chosen", "");
   const words = [t("tokens.token", { n: place + 1, id: idOf(columns, place) })];
   const known = place - columns.prompt.length;
-  if (known < 0 || !columns.sampled[known]) words.push(t("tokens.of_environment"));
+  if (!columns.sampled[known]) words.push(t("tokens.of_environment"));
   else {
     const nats = (/** @type {number | null} */ value) =>
       value === null ? "–" : t("tokens.nats", { n: figure(value) });
