@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 from datetime import UTC, datetime
 from types import SimpleNamespace
@@ -69,7 +70,11 @@ def test_a_model_at_a_glance_has_its_success_its_weights_and_its_size() -> None:
     trained = _glance(checkpoint={"run_id": PK, "run": {"name": "run 1"}, "step": 7}, bytes=9, adapter=True)
     assert "Weights run 1 hub · step 7 Size 9 bytes Download the LoRA adapter alone" in trained
     assert "hub · 0123456789ab…" in _glance(revision="0123456789abcdef") and "Weights – hub" in _glance(source="")
-    assert "Size The files are gone. Registered" in _glance(kind="folder") and "by bob" not in _glance()
+    assert (
+        "Size 0 bytes" in _glance(bytes=0)
+        and "Size The files are gone. Registered" in _glance(kind="folder")
+        and "by bob" not in _glance()
+    )
     marked = _glance(mark="good", get_mark_display="good", marked_at=NOW, created_by={"username": "bob"})
     assert " by bob Mark Good " in marked and "Mark" not in _glance()
 
@@ -107,3 +112,80 @@ def test_an_editor_evaluates_a_model_chats_trains_from_it_and_marks_it(monkeypat
     assert 'data-mark="bad">bad</span>' in marked and "data-mark" not in page
     assert 'value="bad" aria-pressed="true"' in marked and 'value="good" aria-pressed="false"' in marked
     assert marked.count('name="mark"') == 3 and 'name="mark" value="">Take the mark away' in marked
+
+
+def test_a_lineage_marks_the_model_and_lists_what_was_trained_from_it() -> None:
+    nodes = [
+        {"kind": "start", "title": "Qwen", "facts": [{"label": "Size", "text": "1 GB"}]},
+        {
+            "kind": "run",
+            "title": "run 1",
+            "url": "/run/",
+            "about": "GRPO",
+            "facts": [{"text": "sums", "url": "/sums/"}],
+        },
+        {"kind": "model", "title": "small"},
+    ]
+    page = drawn("model_pages/_lineage.html", nodes=nodes, children={})
+    assert re.findall(r'data-kind="(\w+)"( aria-current="true")?', page) == [
+        ("start", ""),
+        ("run", ""),
+        ("model", ' aria-current="true"'),
+    ]
+    assert '<a href="/run/">run 1</a>' in page and '<a href="/sums/">sums</a>' in page and "Size 1 GB" in words(page)
+    assert words(page).endswith("small Nothing was trained from it yet.")
+    child = {"title": "run 2", "url": "/two/", "about": "SFT"}
+    for more, end in ((0, "run 2 SFT"), (1, "run 2 SFT and 1 more")):
+        given = drawn("model_pages/_lineage.html", nodes=nodes, children={"nodes": [child], "more": more})
+        assert words(given).endswith(f"Trained from it {end}"), more
+
+
+def test_tags_and_notes_are_asked_for_where_there_are_neither() -> None:
+    def about(tags: list[str], notes: str, **context: Any) -> str:
+        model = {"pk": PK, "tags": tags, "notes": notes}
+        return drawn("model_pages/_about.html", model=model, **{"edit": "", "about_form": {}, **context})
+
+    asked = "What should your team know"
+    cases: list[tuple[list[str], str]] = [([], ""), (["best"], ""), ([], "Keep."), (["best"], "Keep.")]
+    assert [asked in about(*given) for given in cases] == [True, False, False, False]
+    assert words(about(["best", "old"], "Keep.")) == "Tags and notes best old Keep."
+    assert "edit=about" not in about([], "") and "edit=about" in about([], "", can_edit=True)
+    form = about(["best"], "Keep.", can_edit=True, edit="about")
+    assert "Save Cancel" in words(form) and "edit=about" not in form and "best" not in form
+
+
+def test_a_card_is_shown_and_its_sections_are_written_by_editors() -> None:
+    def card(**context: Any) -> str:
+        return drawn("model_pages/_card.html", model={"pk": PK}, **{"edit": "", "card_form": [], **context})
+
+    assert "Show the whole card" in card() and "edit=card" not in card() and "edit=card" in card(can_edit=True)
+    shown = card(card="# small")
+    assert 'tabindex="0"># small</pre>' in shown and "Show the whole card" not in shown
+    writing = card(can_edit=True, edit="card", card="# small")
+    assert "<form" in writing and "edit=card" not in writing and "# small" not in writing
+
+
+def test_scores_say_what_they_were_measured_on_and_where_they_can_be_compared() -> None:
+    run, report = {"pk": PK, "name": "eval 3"}, {"tasks": 8, "most": 4}
+    bare = {"success": {"text": "60%"}, "report": report, "run": run, "at": NOW}
+    full = {**bare, "data": "sums@1", "environment": "tools", "trained_on": True, "left_out": "2 failed"}
+    full |= {"overlap": {"words": "3 learned"}, "base_url": "/base/", "all_url": "/all/"}
+    page = drawn("model_pages/_scores.html", scores=[bare, full], model={"reference": "model:small"})
+    assert words(page).startswith("Scores 2 means over tasks") and "Not evaluated yet" not in words(page)
+    assert "drawn by the environment 60% 8 × 4 – eval 3" in words(page)
+    assert "sums@1 trained on 3 learned 2 failed 60% 8 × 4 tools eval 3" in words(page)
+    assert [page.count(link) for link in ('href="/base/"', 'href="/all/"', "/runs/new/")] == [1, 1, 0]
+    gap = {"scores": [bare], "base_evaluate_url": "/runs/new/?base"}
+    viewer, editor = [drawn("model_pages/_scores.html", can_edit=on, **gap) for on in (False, True)]
+    assert "has not been evaluated on" in words(viewer) and "/runs/new/?base" not in viewer
+    assert 'href="/runs/new/?base"' in editor
+    none = [drawn("model_pages/_scores.html", model={"reference": "model:small"}, can_edit=on) for on in (False, True)]
+    assert ["Not evaluated yet" in words(given) for given in none] == [True, True]
+    assert ["?kind=evaluate&amp;model=model%3Asmall" in given for given in none] == [False, True]
+
+
+def test_ways_to_serve_a_model_are_copied_where_its_files_are_here() -> None:
+    ways = [{"id": "vllm", "title": "vLLM", "about": "fast", "text": "vllm serve"}]
+    page = drawn("model_pages/_serve.html", ways=ways)
+    assert 'data-copy="#vllm"' in page and 'id="vllm" tabindex="0">vllm serve</pre>' in page
+    assert "nothing to serve" in words(drawn("model_pages/_serve.html", ways=[])) and "nothing" not in words(page)

@@ -69,3 +69,13 @@ def test_a_list_of_suites_has_the_best_of_each_and_a_button_for_editors() -> Non
         assert drawn("suites/list.html", can_edit=True, **given).count('href="/p/joust/suites/new/"') == buttons
         assert "/suites/new/" not in drawn("suites/list.html", **given)
     assert "No suites yet" in drawn("suites/list.html", rows=[]) and "No suites yet" not in page
+
+
+def test_the_form_of_a_suite_says_what_a_change_makes_and_leads_back() -> None:
+    new = drawn("suites/form.html", form={}, rows=[{}, {"base": "kept"}])
+    known = {"number": 2, "suite_id": PK, "suite": {"name": "tools"}}
+    change = drawn("suites/form.html", form={"name": {"html_name": "name"}}, rows=[{}], version=known)
+    assert "New suite Each part is one evaluation" in words(new) and "Part 1 Part 2 kept" in words(new)
+    assert "Change tools Other parts make version 3: it begins without scores" in words(change)
+    assert 'class="button" href="/p/joust/suites/"' in new and f'class="button" href="/p/joust/suites/{PK}/"' in change
+    assert (new.count("<fieldset"), change.count("<fieldset")) == (2, 1)

@@ -78,3 +78,25 @@ def test_messages_that_are_not_shown_are_counted() -> None:
     page = _sides(sides={"rows": [{"first": True, "same": False, "cells": cells}, {"same": True, "cells": cells[1:]}]})
     assert page.count("data-ended") == 1 and page.count("First difference") == 1
     assert (page.count('data-same="no"'), page.count('data-same="yes"')) == (2, 1)
+
+
+def _rewind(**context: Any) -> str:
+    environment = {"pk": OTHER, "name": "maze", "state": "running"}
+    view = {"task": "2 + 3", "step": 4, "group": 1, "index": 0}
+    given = {"environment": environment, "health": {}, "turn": 2, "last": 3, "page": {}, "strings": {}}
+    return drawn("rewinding/rewind.html", **{**GIVEN, **given, "view": view, **context})
+
+
+def test_a_rewound_rollout_says_where_it_is_played_and_how_far_it_can_be() -> None:
+    page = words(_rewind())
+    assert page.startswith("Rewind step 4, group 1, rollout 0") and "From 1 to 3. The turns before it" in page
+    assert "slots in use" not in page and "can be rewound only to turn 1." in words(_rewind(last=1))
+    busy = words(_rewind(health={"version": "1.2", "slots": 4, "sessions": 0}))
+    assert "maze 1.2 · " in busy and "0 of 4 slots in use" in busy
+    named = words(_rewind(environment={"pk": OTHER, "name": "maze", "server_name": "Maze of twelve"}))
+    assert "Maze of twelve" in named and " maze " not in named
+    assert [f"/rollouts/{PK}/branches/" in _rewind(branches=number) for number in (0, 1, 2)] == [False, True, True]
+    assert "1 branch " in words(_rewind(branches=1)) and "2 branches " in words(_rewind(branches=2))
+    refused = _rewind(refused="Its environment is gone.", branches=2)
+    assert "This rollout cannot be rewound Its environment is gone. Back to the rollout" in words(refused)
+    assert "2 + 3" in words(refused) and "<form" not in refused and "/branches/" not in refused
