@@ -88,7 +88,6 @@ test("a message whose answer was lost is found in the chat; what was written mea
     ["hello", ""],
     ["more", "more"],
   ]) {
-    // prettier-ignore
     here.answers["/messages"] = () => assert.fail("offline");
     await write("hello");
     assert.deepEqual([at("chat-text").value, at("chat-problem").textContent], ["hello", "offline"]);

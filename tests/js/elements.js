@@ -224,6 +224,7 @@ export class Element extends EventTarget {
   }
   select() {}
   scrollIntoView() {}
+  setPointerCapture() {}
   getBoundingClientRect() {
     return { top: 0, left: 0, bottom: 0, right: 0, width: 0, height: 0 };
   }

@@ -167,17 +167,19 @@ test("a page of groups that is no longer there leads to the last one", async () 
     reply({ total_groups: 41, groups: Array.from({ length: offset === 40 ? 1 : 20 }, (_none, at) => group(offset + at)) }); // prettier-ignore
   await type(at("lab-sort"), "spread", "change");
   assert.deepEqual(pages(), [true, false, 0]);
-  for (const wanted of [[false, false, 20], [false, true, 40]]) {
+  for (const wanted of [
+    [false, false, 20],
+    [false, true, 40],
+  ]) {
     at("lab-next").click();
     await pass();
     assert.deepEqual(pages(), wanted);
-  } // prettier-ignore
+  }
   for (const [all, last] of [
     [40, 20],
     [21, 20],
     [20, 0],
   ]) {
-    // prettier-ignore
     here.answers["/score/"] = (/** @type {any} */ { offset }) =>
       reply({ total_groups: all, groups: offset > last ? [] : Array.from({ length: all - last }, (_none, at) => group(last + at)) }); // prettier-ignore
     await type(weight("a"), String(all));
@@ -203,7 +205,6 @@ test("the table follows the order of the spec, and says how strong a correlation
     [0, "weak", "0.00"],
     [null, undefined, undefined],
   ]) {
-    // prettier-ignore
     here.answers["/score/"] = () => reply({ components: [row("a", { r_outcome: r }), row("b", { r_outcome: null })] });
     await type(weight("a"), String(r ?? 9));
     assert.deepEqual(strengths(/** @type {any} */ (r)), [r, word, text]);

@@ -78,7 +78,6 @@ test("a command may be as long as the server takes, and no longer", async () => 
     [60001, 0],
     [60000, 1],
   ]) {
-    // prettier-ignore
     at("act-message").value = "x".repeat(length - bare);
     send(at("act-form"), "submit");
     assert.deepEqual([sent().length, at("act-problem").hidden], [went, went === 1]);
@@ -156,7 +155,6 @@ test("many tools can be filtered, and arrows go around those that are shown", ()
     ["ArrowRight", "look"],
     ["ArrowRight", "drop"],
   ]) {
-    // prettier-ignore
     assert.equal(press(at("act-tabs"), key), false);
     assert.deepEqual(chosen(), [[wanted, "0"]]);
   }

@@ -152,7 +152,6 @@ test("tokens have the colour of a value, and the keys go from one to the next up
     ["logprob", [null, null, "1", null, "6"], "rising", "0  −5", 7],
     ["mask", [null, null, "3", null, "0"], "rising", "0  1", 2],
   ])) {
-    // prettier-ignore
     at("tokens-by").value = by;
     send(at("tokens-by"), "change");
     assert.deepEqual([shades(), scale()], [wanted, how]);
@@ -187,7 +186,6 @@ test("a rollout without tokens says why", async () => {
     [{ ...COLUMNS, why: "Not recorded." }, "Not recorded."],
     [[404, {}], "tokens.failed"],
   ])) {
-    // prettier-ignore
     shown = page(`${TOKENS}<script id="rollout-data">{"api": "/api/1"}</script>`);
     here.answers["/tokens"] = answer;
     await run("rollout_tokens");

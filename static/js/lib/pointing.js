@@ -83,8 +83,5 @@ export function follow(chart) {
     const step = Math.round(stepAt(chart.all.axis(), place));
     click = setTimeout(() => chart.all.options.onStep(step), DOUBLE_CLICK_MS);
   });
-  box.addEventListener("dblclick", () => {
-    clearTimeout(click);
-    chart.all.zoom(null);
-  });
+  box.addEventListener("dblclick", () => chart.all.zoom(null));
 }
