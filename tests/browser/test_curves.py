@@ -93,10 +93,10 @@ def test_over_hours_and_next_to_a_run_that_was_rewarded_in_another_way(trained: 
     page.wait_for_function(
         "() => document.querySelector('[data-chart=reward] .chart-plot').layout.xaxis.range[1] === 2500"
     )
-    legend = page.locator("#beside-legend li")
+    legend = page.locator("#others-legend li")
     for name in ("second", "third"):
         page.locator("#overlay-menu summary").click()
-        page.locator("#beside-list button", has_text=name).click()
+        page.locator("#others-list button", has_text=name).click()
     expect(legend).to_have_count(3)
     expect(legend.nth(2)).to_contain_text("its rewards are not drawn")
     page.wait_for_function(f"() => ({SHOWN})('reward').length === 2")
@@ -114,7 +114,7 @@ def test_a_run_that_was_asked_for_during_an_outage_comes_after_it(trained: Any, 
     page.route("**/axes?*", lambda route: route.fulfill(status=503, json={"message": "away"}))
     page.route(f"**/runs/{same.pk}/metrics?*", lambda route: route.abort())
     open_run(page, run, f"?with={same.pk}.1&with={gone}.2")
-    legend = page.locator("#beside-legend li")
+    legend = page.locator("#others-legend li")
     second, third = legend.nth(1), legend.nth(2)
     expect(second).to_contain_text("Tiltyard does not answer.")
     page.unroute("**/axes?*")

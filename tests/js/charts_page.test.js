@@ -155,7 +155,7 @@ test("where the pointer was is forgotten with its chart, its axis, and its zoom"
   assert.equal(curves.range, null);
 });
 
-test("charts stand in their order, the one that answers apart, and those in which nothing moves are folded", () => {
+test("charts are in their order, the one that answers apart, and those in which nothing moves are folded", () => {
   Object.assign(curves.options, { leads: ["success", "reward"], shares: ["reward"] });
   for (const name of ["kl", "reward"]) curve(name, STEPS);
   curve("flat", STEPS, STEPS.map(() => 2)); // prettier-ignore

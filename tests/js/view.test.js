@@ -14,7 +14,7 @@ test("the view survives its address, and nonsense in it is dropped", () => {
     stack: false,
     behind: false,
     x: "tokens",
-    beside: [{ id: "0b2f6f62-0000-4000-8000-0123456789ab", number: 3 }],
+    others: [{ id: "0b2f6f62-0000-4000-8000-0123456789ab", number: 3 }],
     add: ["env/latency_p95", "a b"],
   };
   assert.deepEqual(readView(writeView(view), TABS), view);
@@ -27,7 +27,7 @@ test("the view survives its address, and nonsense in it is dropped", () => {
     stack: true,
     behind: true,
     x: "step",
-    beside: [],
+    others: [],
     add: [],
   });
   assert.equal(writeView(bad), "");
@@ -42,8 +42,8 @@ test("a tab that the page lacks is the one that the server showed", () => {
 
 test("two runs of one colour are not distinguished, so the second is left out", () => {
   const id = (/** @type {number} */ last) => `0b2f6f62-0000-4000-8000-00000000000${last}`;
-  const { beside } = readView(`?with=${id(1)}.2&with=${id(2)}.2&with=${id(1)}.3&with=${id(3)}.3`, TABS);
-  assert.deepEqual(beside, [
+  const { others } = readView(`?with=${id(1)}.2&with=${id(2)}.2&with=${id(1)}.3&with=${id(3)}.3`, TABS);
+  assert.deepEqual(others, [
     { id: id(1), number: 2 },
     { id: id(3), number: 3 },
   ]);

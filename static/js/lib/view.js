@@ -1,7 +1,7 @@
 // @ts-check
 /** The reader's view, kept in the address so that it can be sent to someone. Pure. */
 
-/** @typedef {{tab: string, smooth: number, log: boolean, still: boolean, stack: boolean, behind: boolean, x: string, beside: {id: string, number: number}[], add: string[]}} View */
+/** @typedef {{tab: string, smooth: number, log: boolean, still: boolean, stack: boolean, behind: boolean, x: string, others: {id: string, number: number}[], add: string[]}} View */
 
 import { AXES } from "./axis.js";
 
@@ -19,11 +19,11 @@ export function readView(search, tabs, tab = "curves") {
   const asked = query.get("tab") || "";
   const axis = query.get("x") || "step";
   /** @type {{id: string, number: number}[]} */
-  const beside = [];
+  const others = [];
   for (const text of query.getAll("with")) {
     const [, id, number] = text.match(OTHER_RUN) ?? [];
-    const taken = beside.some((other) => other.id === id || other.number === Number(number));
-    if (id && !taken) beside.push({ id, number: Number(number) });
+    const taken = others.some((other) => other.id === id || other.number === Number(number));
+    if (id && !taken) others.push({ id, number: Number(number) });
   }
   return {
     tab: tabs.includes(asked) ? asked : tab,
@@ -33,7 +33,7 @@ export function readView(search, tabs, tab = "curves") {
     stack: query.get("lines") !== "1",
     behind: query.get("behind") !== "0",
     x: AXES.includes(axis) ? axis : "step",
-    beside,
+    others,
     add: query
       .getAll("add")
       .filter((name) => name.length <= 120)
@@ -54,7 +54,7 @@ export function writeView(view) {
   if (!view.behind) query.set("behind", "0");
   if (view.still) query.set("still", "1");
   if (view.x !== "step") query.set("x", view.x);
-  for (const { id, number } of view.beside) query.append("with", `${id}.${number}`);
+  for (const { id, number } of view.others) query.append("with", `${id}.${number}`);
   for (const name of view.add) query.append("add", name);
   const text = query.toString();
   return text ? `?${text}` : "";

@@ -38,11 +38,11 @@ export class OtherRuns {
     menu.addEventListener("toggle", () => {
       if (!menu.open) return;
       this.find();
-      $("beside-find").focus();
+      $("others-find").focus();
     });
     /** @type {any} */
     let waiting = null;
-    $("beside-find").addEventListener("input", () => {
+    $("others-find").addEventListener("input", () => {
       clearTimeout(waiting);
       waiting = setTimeout(() => this.find(), FIND_MS);
     });
@@ -54,8 +54,8 @@ export class OtherRuns {
     const { state, view } = this.options;
     Object.assign(this.own, { curves: state.curves, parts: state.parts });
     if (view.x !== "step") this.askAxes();
-    for (const place of view.beside) if (!this.others.has(place.id)) this.add(place);
-    for (const id of this.others.keys()) if (!view.beside.some((place) => place.id === id)) this.others.delete(id);
+    for (const place of view.others) if (!this.others.has(place.id)) this.add(place);
+    for (const id of this.others.keys()) if (!view.others.some((place) => place.id === id)) this.others.delete(id);
     this.draw();
     return [this.own, ...Array.from(this.others.values()).filter((other) => other.axes)];
   }
@@ -144,7 +144,7 @@ export class OtherRuns {
   async lookCloser(curves) {
     for (const other of this.others.values()) {
       const range = curves.stepsOf(curves.range, other);
-      if (!range || !other.axes) continue;
+      if (!range) continue;
       const part = partAround(range);
       const names = curves.coarse(other).filter((name) => !other.asked.has([name, ...part].join(" ")));
       if (!names.length) continue;
@@ -177,10 +177,10 @@ export class OtherRuns {
   /** The runs that can be added: those of the project that train. */
   async find() {
     const { page, view } = this.options;
-    const box = $("beside-list");
-    const query = new URLSearchParams({ q: /** @type {HTMLInputElement} */ ($("beside-find")).value, per_page: "100" });
+    const box = $("others-list");
+    const query = new URLSearchParams({ q: /** @type {HTMLInputElement} */ ($("others-find")).value, per_page: "100" });
     const found = await askOrNull(`${page.api}/projects/${page.project}/runs?${query}`);
-    const chosen = new Set([page.id, ...view.beside.map((place) => place.id)]);
+    const chosen = new Set([page.id, ...view.others.map((place) => place.id)]);
     const runs = (found?.items ?? []).filter(
       (/** @type {any} */ run) => page.training.includes(run.kind) && !chosen.has(run.id),
     );
@@ -204,10 +204,10 @@ export class OtherRuns {
   /** @param {string} id */
   choose(id) {
     const { view } = this.options;
-    const taken = new Set(view.beside.map((place) => place.number));
+    const taken = new Set(view.others.map((place) => place.number));
     const number = Array.from({ length: MOST }, (_none, at) => at + 1).find((free) => !taken.has(free));
     if (number === undefined) return;
-    view.beside.push({ id, number }); // the number stays its own, whichever others come and go
+    view.others.push({ id, number }); // the number stays its own, whichever others come and go
     /** @type {HTMLDetailsElement} */ ($("overlay-menu")).open = false;
     this.options.onChange();
   }
@@ -222,11 +222,11 @@ export class OtherRuns {
       setAttr(button, "disabled", unknown ? "" : null);
       setAttr(button, "title", unknown ? t("axis_unknown") : null);
     }
-    setAttr($("overlay-menu").querySelector("summary"), "aria-disabled", view.beside.length >= MOST ? "true" : null);
+    setAttr($("overlay-menu").querySelector("summary"), "aria-disabled", view.others.length >= MOST ? "true" : null);
     const shown = [{ id: page.id, number: 0, name: page.name, note: "" }, ...Array.from(this.others.values(), noted)];
-    $("beside-legend").hidden = shown.length < 2;
+    $("others-legend").hidden = shown.length < 2;
     keyed(
-      $("beside-legend"),
+      $("others-legend"),
       shown,
       (run) => run.id,
       (run) => this.chip(run),
@@ -238,7 +238,7 @@ export class OtherRuns {
   chip(run) {
     const { page, view } = this.options;
     const leave = () => {
-      view.beside = view.beside.filter((place) => place.id !== run.id);
+      view.others = view.others.filter((place) => place.id !== run.id);
       this.options.onChange();
     };
     return h(
