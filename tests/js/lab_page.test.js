@@ -246,3 +246,27 @@ test("a spec is saved and launched, or only saved, as the last button says", asy
   send(at("save-dialog"), "close");
   assert.equal(at("save-problem").hidden, true);
 });
+
+test("a card says its reward, by how many places it moved, and its advantage", async () => {
+  await start();
+  at("lab-next").click(); // the second page
+  await pass();
+  const cards = [
+    rollout("r0", { rank: 3, advantage: 0, reward: 0.5 }),
+    rollout("r1", { index: 1, rank: 1, rank_before: 2, advantage: -0.5 }),
+    rollout("r2", { index: 2, excluded: "Cut off.", reward: null, rank: null, advantage: null }),
+    rollout("r3", { index: 3, rank_before: null, policy: "give-up" }),
+  ];
+  const groups = [group(0, ...cards), { ...group(1), step: null, zero_variance: false, phantom: true, mean: null }];
+  here.answers["/score/"] = () => reply({ groups });
+  await type(at("lab-sort"), "spread", "change");
+  const said = (/** @type {string} */ name) => texts(at("lab-groups"), `.rollout-${name}`);
+  assert.deepEqual([said("index"), said("reward"), scored().at(-1).offset], [["0", "1", "2", "3 give-up"], ["0.50", "1.00", "–", "1.00"], 0]); // prettier-ignore
+  assert.deepEqual([said("note").slice(0, 3), said("advantage")], [["↓2", "↑1", "outcome.excluded"], ["0.00", "−0.50", "", "+0.50"]]); // prettier-ignore
+  const flags = ["zero", "phantom"].map((name) => at("lab-groups").querySelectorAll(`[data-flag="${name}"]`).map((/** @type {any} */ node) => node.hidden)); // prettier-ignore
+  assert.deepEqual([flags, texts(at("lab-groups"), "h2")], [[[false, true], [true, false]], ["lab.group", "group"]]); // prettier-ignore
+  const piece = () => at("lab-groups").querySelector(".card-terms").firstElementChild;
+  const before = piece();
+  await type(weight("a"), "2");
+  assert.equal(piece() === before, true); // nothing of it changed
+});
