@@ -12,7 +12,7 @@
  */
 export function browser(search = "") {
   const here = { answers: /** @type {any} */ ({}), asked: /** @type {any[]} */ ([]), went: /** @type {string[]} */ ([]), shown: "", screen: Object.assign(new EventTarget(), { matches: false }), copied: /** @type {string[]} */ ([]), ticks: /** @type {any[]} */ ([]) }; // prettier-ignore
-  const window = /** @type {any} */ (new EventTarget());
+  const window = Object.assign(/** @type {any} */ (new EventTarget()), { Idiomorph: { defaults: { callbacks: {} } } });
   const kept = new Map();
   const watch = class {
     observe() {}
