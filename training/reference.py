@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 
 import annotated_types
@@ -32,7 +33,7 @@ def reference() -> str:
     for name, field in JobConfig.model_fields.items():
         group = field.annotation
         if isinstance(group, type) and issubclass(group, BaseModel):
-            parts.append(f"## `{name}`: {field.title}\n\n{(group.__doc__ or '').strip()}\n\n{_table(name, group)}")
+            parts.append(f"## `{name}`: {field.title}\n\n{inspect.getdoc(group)}\n\n{_table(name, group)}")
     return "\n".join(parts)
 
 

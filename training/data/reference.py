@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable
 from enum import Enum
 from typing import Any
@@ -189,7 +190,7 @@ def _cuts() -> str:
 
 
 def _model(title: str, model: type[BaseModel]) -> str:
-    lines = [f"\n## {title}\n\n{model.__doc__}\n\n| option | default | what it does |\n|---|---|---|\n"]
+    lines = [f"\n## {title}\n\n{inspect.getdoc(model)}\n\n| option | default | what it does |\n|---|---|---|\n"]
     for name, field in model.model_fields.items():
         default = "–" if field.is_required() else _shown(field.get_default(call_default_factory=True))
         lines.append(f"| `{name}` | {default} | {field.description} |\n")

@@ -51,7 +51,9 @@ BAD = {
     "an object nested deeper": (called({"text": json.loads(DEEP)}), "nested deeper than 32 levels"),
     "nested without end": (called("[" * 90_000), "not JSON"),
     "an object nested without end": (
-        raw('{"tool_calls": [{"function": {"name": "echo", "arguments": {"a": ' + "[" * 90_000 + "]" * 90_000 + "}}}]}"),
+        raw(
+            '{"tool_calls": [{"function": {"name": "echo", "arguments": {"a": ' + "[" * 90_000 + "]" * 90_000 + "}}}]}"
+        ),
         "nested too deeply",
     ),
     "NaN": (called('{"text": NaN}'), "NaN is not JSON"),
