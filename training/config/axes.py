@@ -174,6 +174,8 @@ def _check_axes(axes: Sequence[Axis]) -> None:
 
 def _unknown(option: str) -> str:
     """That there is no such option, with the one that was probably meant."""
+    if not option:
+        return sentence(_("Choose the option that these values are of."))
     if close := nearest_option(option, scalar_options()):
         return sentence(_("{option} is no option with one value. Did you mean {close}?"), option=option, close=close)
     return sentence(_("{option} is no option with one value."), option=option)

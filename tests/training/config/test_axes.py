@@ -84,6 +84,7 @@ def test_the_base_is_the_configs_own_value_else_the_first(values: list[Any], bas
         ([Axis("optim.lerning_rate", [1])], "axes.0.option", "Did you mean optim.learning_rate?"),
         ([Axis("learning_rate", [1])], "axes.0.option", "Did you mean optim.learning_rate?"),
         ([Axis("zzzzzz", [1])], "axes.0.option", "zzzzzz is no option with one value."),
+        ([Axis("", [1, 2])], "axes.0.option", "Choose the option that these values are of."),
         ([Axis(SEED, [1, 2]), Axis("rewards.components", [1])], "axes.1.option", "no option with one value"),
         ([Axis(SEED, [1, 2]), Axis(SEED, [3])], "axes.1.option", "run.seed is listed twice."),
         ([Axis(SEED, [])], "axes.0.values", f"An option takes 1 to {MOST_VALUES} values."),
