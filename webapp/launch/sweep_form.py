@@ -92,7 +92,7 @@ class SweepPart:
         if word != "axes":
             return False
         place = rest.partition(".")[0]
-        if place.isdigit() and int(place) < len(self.filled):
+        if place.isdigit():
             row = self.filled[int(place)]
             self.rows[row.number] = row._replace(problem=sentence)
         else:
@@ -103,7 +103,7 @@ class SweepPart:
 def sentence_of(exc: ConfigError) -> str:
     """A problem of an axis in the reader's language; what a model says of a value is said as forms say it."""
     cause, said = exc.__cause__, exc.sentence
-    if isinstance(cause, ShapeError) and isinstance(said, Sentence) and "why" in said.values:
+    if isinstance(cause, ShapeError) and isinstance(said, Sentence):
         error = cause.errors(include_url=False, include_input=False)[0]
         path = option_of(error)
         named = str(said.values["why"]).startswith(f"{path}: ")

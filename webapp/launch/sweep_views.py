@@ -21,7 +21,6 @@ from webapp.launch.sweeps import plan_of, sweep_create
 from webapp.launch.views import form_context
 from webapp.people.teams.access import can_edit, project_for
 from webapp.people.teams.models import Project, Role, User
-from webapp.runs.states import Priority
 
 
 @login_required
@@ -71,9 +70,9 @@ def _launch(request: HttpRequest, project: Project, form: RunForm, part: SweepPa
             config=cast(JobConfig, form.config),
             axes=part.axes,
             mode=part.mode,
-            idempotency_key=form.cleaned_data["idempotency_key"] or None,
+            idempotency_key=form.cleaned_data["idempotency_key"],
             anyway=request.POST.get("launch_anyway") == "yes",
-            priority=form.chosen_class or Priority.NORMAL,
+            priority=form.chosen_class,
         )
     except ValidationError as exc:
         add_errors(form, exc)

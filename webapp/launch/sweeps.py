@@ -125,7 +125,7 @@ def sweep_create(
     mode: Mode = "product",
     idempotency_key: str | None = None,
     anyway: bool = False,
-    priority: Priority = Priority.NORMAL,
+    priority: Priority | None = None,
 ) -> Sweep:
     """Launch all runs of a sweep with one ``priority``, or none. Sent twice under one key it is one sweep.
 
@@ -158,7 +158,7 @@ def sweep_create(
     return sweep
 
 
-def _launch(sweep: Sweep, user: User, points: Sequence[Point], anyway: bool, priority: Priority) -> None:
+def _launch(sweep: Sweep, user: User, points: Sequence[Point], anyway: bool, priority: Priority | None) -> None:
     names = run_names(sweep.name, [point.values for point in points])
     for number, (point, name) in enumerate(zip(points, names, strict=True)):
         try:
@@ -191,7 +191,7 @@ def _short(option: str) -> str:
 def _name_part(value: Value) -> str:
     """A value in a name: of a reference without its kind, of a path its end."""
     text = written(value)
-    text = text.rpartition(":")[2] if ":" in text and "/" not in text else text.rpartition("/")[2]
+    text = text.rpartition("/" if "/" in text else ":")[2]
     return re.sub(r"[^\w.()+-]+", "-", text).strip("-.")[-MOST_VALUE:].strip("-.") or "none"
 
 

@@ -95,7 +95,7 @@ def run_new(request: HttpRequest, slug: str) -> HttpResponse:
             user=cast(User, request.user),
             name=form.cleaned_data["name"],
             config=form.config,
-            idempotency_key=form.cleaned_data["idempotency_key"] or None,
+            idempotency_key=form.cleaned_data["idempotency_key"],
             checkpoint=form.cleaned_data["checkpoint"],
             draft=form.cleaned_data["draft"],
             anyway=request.POST.get("launch_anyway") == "yes",

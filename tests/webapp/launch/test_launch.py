@@ -159,6 +159,19 @@ def test_clone_is_prefilled_with_a_free_name(
         assert client.get(reverse("run-new", args=[project.slug]), {"from": wrong}).status_code == 404
 
 
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [
+        ({"environment": {"name": "environment:shop"}, "data": {"train": "dataset:chats@2"}}, "shop-grpo-1"),
+        ({"kind": "sft", "data": {"train": "dataset:chats@2"}}, "chats-sft-1"),
+        ({"kind": "sft", "data": {"train": "chats"}}, "chats-sft-1"),
+        ({}, "run-grpo-1"),
+    ],
+)
+def test_a_run_is_named_by_its_environment_or_its_data(project: Project, options: dict[str, Any], name: str) -> None:
+    assert suggested_name(project, JobConfig.model_validate(options)) == name
+
+
 def test_a_spec_from_the_lab_replaces_only_the_spec(
     project: Project, bob: User, make_run: Any, make_reward_spec: Any, client_for: Callable[..., Client]
 ) -> None:

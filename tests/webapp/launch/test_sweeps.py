@@ -9,6 +9,7 @@ import pytest
 from django.core.exceptions import ValidationError
 from django.test import Client
 from django.urls import reverse
+from django.utils import timezone
 
 from tests.markup import dense
 from tests.webapp.launch.test_checked import Trainer, checked, data_of
@@ -20,6 +21,7 @@ from webapp.launch.models import LaunchCheck, Sweep
 from webapp.launch.sweeps import plan_of, run_names, sweep_create, sweeps_of
 from webapp.people.teams.models import Project, User
 from webapp.runs.models import Run
+from webapp.runs.registry.models import Checkpoint
 from webapp.runs.removal.services import remove
 
 pytestmark = pytest.mark.django_db
@@ -75,6 +77,9 @@ def test_one_key_is_one_sweep(project: Project, bob: User, config: JobConfig) ->
     first = sweep_create(project=project, user=bob, name="a", config=config, axes=AXES, idempotency_key="k")
     again = sweep_create(project=project, user=bob, name="a", config=config, axes=AXES, idempotency_key="k")
     assert first == again and Run.objects.count() == 4
+    for name in ("b", "c"):
+        sweep_create(project=project, user=bob, name=name, config=config, axes=AXES[1:], idempotency_key="")
+    assert Sweep.objects.count() == 3, "no key is no one's key"
 
 
 def test_a_key_of_another_project_is_another_sweep(
@@ -111,7 +116,7 @@ def test_a_name_is_taken_once(project: Project, bob: User, config: JobConfig) ->
 
 
 def test_the_name_of_a_sweep_whose_runs_were_all_deleted_is_free_again(
-    project: Project, bob: User, config: JobConfig
+    project: Project, elsewhere: Project, bob: User, config: JobConfig
 ) -> None:
     old = sweep_create(project=project, user=bob, name="rates", config=config, axes=[Axis(SEED, [1, 2])])
     first, second = (row.run for row in old.runs.select_related("run__project"))
@@ -120,8 +125,13 @@ def test_the_name_of_a_sweep_whose_runs_were_all_deleted_is_free_again(
         sweep_create(project=project, user=bob, name="rates", config=config, axes=[Axis(SEED, [7, 8])])
     remove(second)
     assert not sweeps_of(project).exists()
+    empty = {"mode": "product", "config": {}, "axes": [], "base": {}, "points": []}
+    others = {
+        Sweep.objects.create(project=where, name=name, **empty)
+        for where, name in ((project, "other"), (elsewhere, "rates"))
+    }
     new = sweep_create(project=project, user=bob, name="rates", config=config, axes=[Axis(SEED, [7, 8])])
-    assert list(sweeps_of(project)) == [new] == list(Sweep.objects.all())
+    assert list(sweeps_of(project)) == [new] and set(Sweep.objects.all()) == {new, *others}
 
 
 @pytest.mark.parametrize("name", ["n" * 80, "训练 مهمة"])
@@ -130,14 +140,33 @@ def test_names_of_runs_are_valid_and_differ_at_their_beginning(name: str) -> Non
         {"rewards.spec": spec, "data.train": "dataset:很长的名字" + "x" * 40 + "@2", SEED: 1}
         for spec in ("", "reward:a b@2")
     ]
-    names = run_names(name, values)
-    assert len(set(names)) == 2 and all(len(each) <= 80 for each in names)
-    assert names[0].startswith("reward-none.") and names[1].startswith("reward-a-b-2.")
+    others = f"data-{'x' * 22}-2.seed-1."  # the last 24 characters of the dataset
+    assert run_names(name, values) == [
+        f"reward-none.{others}{name[:31]}", f"reward-a-b-2.{others}{name[:30]}",
+    ]  # fmt: skip
 
 
 def test_values_that_are_cut_alike_still_have_names_of_their_own() -> None:
     long = "reward:" + "a" * 60
-    assert len(set(run_names("x", [{"rewards.spec": f"{end}{long}"} for end in "bc"]))) == 2
+    names = run_names("x", [{"rewards.spec": f"{end}{long}"} for end in "bcd"])
+    assert names == [f"{number}reward-{'a' * 24}.x" for number in ("", "2.", "3.")]
+
+
+@pytest.mark.parametrize(
+    ("values", "name"),
+    [
+        ({"model.source": "/data/a:b/org:c"}, "model-org-c.x"),
+        ({"model.source": "model:org/c"}, "model-c.x"),
+        ({"environment.name": "environment:maze"}, "env-maze.x"),
+        ({"grpo.loss_type": "?"}, "loss_type-none.x"),
+        (
+            {"data.train": "a" * 30, "environment.name": "b" * 30, "model.source": "c"},
+            f"data-{'a' * 24}.env-{'b' * 24}.m.x",  # 60 characters of what differs
+        ),
+    ],
+)
+def test_a_name_has_the_end_of_each_value(values: dict[str, str], name: str) -> None:
+    assert run_names("x", [values]) == [name]
 
 
 def test_the_plan_counts_runs_steps_and_bytes(project: Project, config: JobConfig) -> None:
@@ -166,12 +195,17 @@ def test_where_the_size_of_one_model_is_not_known_no_sum_is_shown(
 def test_the_form_launches_a_sweep_and_opens_its_page(
     project: Project, bob: User, config: JobConfig, client_for: Clients
 ) -> None:
-    client, data = client_for(bob), data_of(project, config, "rates") | of_fold((RATE, "1e-5,\n3e-5"), (SEED, "1, 2"))
-    answer = client.post(reverse("sweep-new", args=[project.slug]), data)
+    client, new = client_for(bob), reverse("sweep-new", args=[project.slug])
+    data = data_of(project, config, "rates") | of_fold((RATE, "1e-5,\n3e-5"), (SEED, "1, 2"))
+    answer = client.post(new, data)
     sweep = Sweep.objects.get()
     assert answer["Location"] == reverse("sweep-detail", args=[project.slug, sweep.pk]) and sweep.runs.count() == 4
-    assert client.post(reverse("sweep-new", args=[project.slug]), data)["Location"] == answer["Location"]
+    assert client.post(new, data)["Location"] == answer["Location"]
     assert Sweep.objects.count() == 1 and Run.objects.count() == 4
+    assert [check.anyway for check in LaunchCheck.objects.all()] == [False] * 4
+    taken = client.post(new, data | {"idempotency_key": "another"})
+    assert taken.status_code == 422 and Run.objects.count() == 4
+    assert taken.context["form"].errors["name"] == ["there is a sweep named 'rates' already"]
     page = dense(client.get(answer["Location"]).content.decode())
     assert "Still running: 0 of 4 runs have ended." in page and "not ended" in page
 
@@ -180,6 +214,9 @@ def test_the_form_launches_a_sweep_and_opens_its_page(
     ("fold", "sentence"),
     [
         ({}, "A sweep varies 1 to 4 options."),
+        (of_fold(("", " "), (SEED, "1")), "Give at least two values"),
+        (of_fold(("", "1, 2")), "Choose the option that these values are of."),
+        (of_fold((SEED, "")), "An option takes 1 to 8 values."),
         (of_fold((RATE, "1e-5")), "Give at least two values"),
         (of_fold((SEED, "1,2"), ("optim.lr", "1")), "optim.lr is no option with one value."),
         (of_fold((RATE, "1e-5, x")), "x is no value of optim.learning_rate: It must be a number."),
@@ -206,7 +243,9 @@ def test_the_plan_is_shown_while_it_is_written(
     wrong = dense(client.post(address, data | of_fold((RATE, "-1,2"))).content.decode())
     assert "-1 is no value of optim.learning_rate: It must be at least 0." in wrong and "disabled" in wrong
     empty = dense(client.post(address, data).content.decode())
-    assert "Launch the sweep" in empty and "disabled" not in empty
+    assert "Launch the sweep" in empty and "disabled" not in empty and "A sweep varies" not in empty
+    gone = client.post(address, data | {"data.train": "dataset:gone@1"} | of_fold((SEED, "1,2")))
+    assert gone.context["sweep"].general == "data.train: there is no dataset “gone@1” in this project."
     broken = dense(client.post(address, data | {"run.max_steps": "x"} | of_fold((SEED, "1,2"))).content.decode())
     assert "Some options of the form need a change first." in broken
     assert not Run.objects.exists()
@@ -225,6 +264,28 @@ def test_the_fold_names_the_values_that_there_are(
     assert "<code>" not in client.post(address, data | of_fold((SEED, "1,2"))).content.decode()
 
 
+def test_a_problem_is_shown_at_its_row(project: Project, bob: User, config: JobConfig, client_for: Clients) -> None:
+    data = data_of(project, config) | of_fold(("", ""), (SEED, "1,2"), (RATE, "x"))
+    for name in ("sweep-plan", "sweep-new"):
+        part = client_for(bob).post(reverse(name, args=[project.slug]), data).context["sweep"]
+        assert [row.problem for row in part.rows] == [
+            "", "", "x is no value of optim.learning_rate: It must be a number.", "",
+        ]  # fmt: skip
+        assert part.general == "" and [row.now for row in part.rows] == ["", "42", "1e-6", ""]
+
+
+def test_the_form_launches_one_change_at_a_time_in_its_class_and_past_soft_problems(
+    project: Project, alice: User, config: JobConfig, client_for: Clients
+) -> None:
+    data = data_of(project, config, "rates", launch_anyway="yes", priority="low") | of_fold(
+        (SEED, "1, 2"), mode="single"
+    )
+    assert client_for(alice).post(reverse("sweep-new", args=[project.slug]), data).status_code == 302
+    sweep = Sweep.objects.get()
+    assert (sweep.mode, sweep.points) == ("single", [{SEED: 1}, {SEED: 2}])
+    assert [(row.run.priority, row.run.launch_checks.get().anyway) for row in sweep.runs.all()] == [("low", True)] * 2
+
+
 def test_characters_that_cannot_be_stored_are_no_fault(
     project: Project, bob: User, config: JobConfig, client_for: Clients
 ) -> None:
@@ -236,10 +297,15 @@ def test_characters_that_cannot_be_stored_are_no_fault(
 def test_a_run_that_continues_another_is_no_sweep(
     project: Project, bob: User, config: JobConfig, client_for: Clients, make_run: Callable[..., Run]
 ) -> None:
-    draft = make_run(name="draft", config=config)
-    data = data_of(project, config, draft=draft.pk) | of_fold((SEED, "1,2"))
-    answer = client_for(bob).post(reverse("sweep-new", args=[project.slug]), data)
-    assert answer.status_code == 422 and not Sweep.objects.exists()
+    run = make_run(name="draft", config=config)
+    kept = Checkpoint.objects.create(
+        project=project, run=run, attempt=1, step=5, path="1/checkpoint-5", bytes=1, seq=1, created_at=timezone.now()
+    )
+    for begun in ({"draft": run.pk}, {"checkpoint": kept.pk}):
+        data = data_of(project, config) | begun | of_fold((SEED, "1,2"))
+        answer = client_for(bob).post(reverse("sweep-new", args=[project.slug]), data)
+        assert answer.status_code == 422 and not Sweep.objects.exists()
+        assert answer.context["sweep"].general == ("A run that continues another one, or a draft, cannot be a sweep.")
 
 
 def test_viewers_see_the_fold_and_cannot_launch(
