@@ -15,7 +15,6 @@ from training.config import JobConfig
 from training.data.checking import held_out, known
 from training.errors import CannotContinue
 from training.evaluation import drawn_tasks
-from training.plain import number_in
 from training.rollout.rewinding import read_past
 from webapp.datasets.models import Dataset
 from webapp.datasets.rows import identities_of
@@ -97,9 +96,7 @@ def _stages_before(run: Run | None, step: int | None, gave: Weights | None) -> O
 
 def _run_of(later: Run, weights: Weights) -> tuple[Run | None, int | None]:
     """The run that left these weights, and the step of the checkpoint; the run alone where retention took it since."""
-    attempt = number_in(weights.at.partition("/")[0])
     kept = Checkpoint.objects.filter(run=UUID(weights.name), path=weights.at, project=later.project_id)
-    kept = kept if attempt is None else kept.filter(attempt=attempt)
     found = kept.select_related("run__parent", "run__resume_checkpoint").first()
     if found is not None and found.run.removed_at is None:
         return found.run, found.step
