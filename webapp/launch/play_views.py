@@ -213,7 +213,7 @@ def _launch_run(request: HttpRequest, project: Project, form: BedForm) -> Run | 
             user=cast(User, request.user),
             config=config,
             name=suggested_name(project, config, f"{form.base_name} {spec.name[:50]} v{spec.version}"),
-            idempotency_key=form.cleaned_data["idempotency_key"] or None,
+            idempotency_key=form.cleaned_data["idempotency_key"],
             anyway=request.POST.get("launch_anyway") == "yes",
         )
     except ValidationError as exc:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from django.test import Client
 from django.urls import reverse
-from django.utils import timezone
+from django.utils import timezone, translation
 
 from tests.working import claimed, done, perform
 from training.config import JobConfig, RewardComponent
@@ -231,6 +231,14 @@ def test_workers_that_die_leave_no_run_in_the_dark(
     checked(run)
     page = part(client_for(bob), run)
     assert (run.state, run.phase) == ("draft", "") and "its worker was lost" in page and "Launch anyway" in page
+    with translation.override("zh-hans"):
+        other = launch_checked(project=project, user=bob, name="other", config=config)
+    stopped = launch_checked(project=project, user=bob, name="stopped", config=config)
+    run_stop(run=stopped, user=bob)
+    LaunchCheck.objects.update(tries=TRIES)
+    assert checked(other).state == "draft" and checked(stopped).state == "cancelled"
+    warnings = RunEvent.objects.filter(kind="warning").order_by("at")
+    assert [(event.run, event.payload["message"][:5]) for event in warnings] == [(run, "The c"), (other, "启动前检查")]
 
 
 def test_a_draft_without_a_check_can_be_launched_from_its_page(

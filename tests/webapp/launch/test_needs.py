@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from django.contrib.messages import get_messages
 from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
@@ -113,6 +114,20 @@ def test_a_stage_starts_from_the_one_before_which_may_still_train(
     assert start() == ("model.source", "run:bfcl-stage-1-test-4")
 
 
+def test_where_no_warm_up_is_made_the_stage_before_is_waited_for(
+    project: Project, bob: User, make_run: Callable[..., Run]
+) -> None:
+    stage = presets()["bfcl-stage-2"]
+
+    def found() -> dict[str, str]:
+        return {need.path: need.reference for need in situation(project, stage, "full").needs}
+
+    needs_module.needs_make(project=project, user=bob, preset=stage, size="full")
+    assert not Run.objects.exists() and "model.source" not in found()
+    make_run(name="bfcl-stage-1-1", state="running")
+    assert found()["model.source"] == "run:bfcl-stage-1-1"
+
+
 def test_word_problems_need_no_environment(project: Project, bob: User) -> None:
     make(project, bob, REASONING)  # the check is done at once here, so the warm-up's run follows in the same call
     make(project, bob, REASONING)
@@ -140,6 +155,8 @@ def test_the_card_and_its_button(
     assert client_for(None).post(needs, asked).status_code == 302 and counts() == (0,) * 5
     editor = client_for(bob)
     assert 'id="create-needs"' in editor.get(page, asked).content.decode()
+    plain = editor.post(needs, asked)
+    assert plain["Location"] == f"{page}?preset=toolbench&size=test" and not list(get_messages(plain.wsgi_request))
     part = editor.post(needs, asked, headers={"HX-Request": "true"}).content.decode()
     assert "It continues if you leave this page" in part and "hx-trigger" in part and Environment.objects.count() == 1
     for wrong in ({}, {"preset": "\x00"}, {"preset": "../x", "size": "huge"}):

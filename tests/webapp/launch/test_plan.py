@@ -162,6 +162,11 @@ def test_another_base_environment_method_or_project_says_nothing(
 
 
 def test_other_methods_have_other_lines(project: Project, config: JobConfig) -> None:
+    stages = [{"name": "a", "until_step": 20}, {"name": "b"}]
+    parts = [{"name": name, "weight": 1.0, "environment": {"step_timeout_s": 9}} for name in "ab"]
+    for several in ({"curriculum": {"stages": stages}}, {"mix": {"parts": parts}}):
+        whole = JobConfig.model_validate(config.model_dump() | several)
+        assert list(shown(project, whole)) == ["Rollouts", "Time on its device", "Disk"], "each has tasks of its own"
     config.kind = "evaluate"
     assert list(shown(project, config)) == ["Rollouts", "Time on its device", "Disk"]
     assert shown(project, config)["Rollouts"] == ("4 tries of each task", "")

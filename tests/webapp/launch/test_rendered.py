@@ -9,8 +9,10 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
+from training.data import Rendered
+from webapp.endpoints.models import Endpoint
 from webapp.launch import views
-from webapp.launch.views import SHOWN, rendered
+from webapp.launch.views import SHOWN, View, rendered
 from webapp.people.teams.models import Project, User
 
 Clients = Callable[..., Client]
@@ -63,6 +65,12 @@ def test_the_rows_are_rendered_by_the_trainers_own_code(
     assert "There are no rows from here on." in beyond.content.decode()
 
 
+@pytest.mark.parametrize(("learned", "tokens", "percent"), [(1, 4, 25.0), (4, 4, 100.0), (0, 4, 0.0), (0, 0, 0.0)])
+def test_a_share_of_the_tokens_is_learned(learned: int, tokens: int, percent: float) -> None:
+    assert View(Rendered(rows=[], sampled=1, learned=learned, tokens=tokens)).percent == percent
+    assert View().percent == 0.0
+
+
 @pytest.mark.parametrize(
     ("dataset_of", "model", "says"),
     [
@@ -93,7 +101,10 @@ def test_a_child_that_fails_or_hangs_is_one_sentence(
 
 
 def test_the_page_offers_what_the_project_has(project: Project, rita: User, client_for: Clients, dataset: Any) -> None:
-    empty = client_for(rita).get(address(project, "run-rendered")).content.decode()
+    Endpoint.objects.create(project=project, name="hosted", url="https://127.0.0.1:1/v1", model="gpt")
+    answer = client_for(rita).get(address(project, "run-rendered"))
+    assert [value for value, _title in answer.context["models"]] == ["starter"], "an endpoint renders nothing"
+    empty = answer.content.decode()
     assert "Choose a dataset and a model." in empty and dataset.reference in empty and "rendered/rows" not in empty
     chosen = client_for(rita).get(
         address(project, "run-rendered", dataset=dataset.reference, model="starter", first="x")

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from django.core.cache import cache
 from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
@@ -13,6 +14,7 @@ from django.utils import timezone
 from tests.working import done
 from training.config import JobConfig, RewardComponent
 from training.policy.scripted import POLICIES
+from webapp.common.pages import PROBES_PER_MINUTE
 from webapp.launch import preflight
 from webapp.launch.findings import Check
 from webapp.launch.models import LaunchCheck
@@ -92,6 +94,7 @@ def test_a_test_bed_plays_all_policies_on_exactly_the_tasks_asked_for(
     assert (run.kind, run.state, run.total_steps) == ("sample", RunState.QUEUED, 3)
     assert config.policies == list(POLICIES)
     assert (config.rollout.prompts_per_step, config.rollouts_per_step, config.rollout.max_turns) == (8, 96, 30)
+    assert (config.rollout.max_turn_tokens, BedForm(project=project, spec=spec).fields["turns"].initial) == (256, 30)
     assert (config.data.train, config.rewards.spec) == ("", "reward:tools-spec@3")
     assert resolved.rewards.components == [RewardComponent(name="bfcl_stage_1", weight=1.0)]
     for tasks in (1, 13, 17, 256):
@@ -102,6 +105,9 @@ def test_a_test_bed_plays_all_policies_on_exactly_the_tasks_asked_for(
     form = SampleForm(_data(environment, tasks=6), project=project, spec=spec)
     assert form.is_valid(), form.errors
     assert (form.config().policies, form.config().rollouts_per_step) == ([], 24)
+    limits = form.config().rollout
+    assert (limits.max_turn_tokens, limits.max_completion_tokens, limits.max_prompt_tokens) == (256, 4096, 8192)
+    assert SampleForm(project=project, spec=spec).fields["turns"].initial == 8
 
 
 @pytest.mark.parametrize(
@@ -135,8 +141,13 @@ def test_the_preflight_stops_a_launch_until_it_is_overridden(
 ) -> None:
     trainer.append(Check("Slots", False, "No room at all."))
     address, client = reverse("reward-testbed", args=[project.slug, spec.pk]), client_for(bob)
-    checked = client.post(f"{address}?check=1", _data(environment), headers={"HX-Request": "true"}).content.decode()
-    assert "No room at all." in checked and "<html" not in checked
+    part = client.post(f"{address}?check=1", _data(environment), headers={"HX-Request": "true"})
+    checked = part.content.decode()
+    assert "No room at all." in checked and "<html" not in checked and not part.context["form"].errors
+    assert [(item.run, item.state) for item in LaunchCheck.objects.all()] == [(None, "stopped")]
+    cache.set(f"probes:{bob.pk}", PROBES_PER_MINUTE)
+    late = client.post(f"{address}?check=1", _data(environment)).content.decode()
+    assert "Too many checks in one minute" in late and "<html" in late and LaunchCheck.objects.count() == 1
     assert client.post(address, _data(environment)).status_code == 302
     done(LaunchCheck.objects.get(state="open"))
     assert Run.objects.get().state == "draft"
@@ -222,6 +233,25 @@ def test_right_answers_should_be_paid(make_run: Any, client_for: Clients, rita: 
     assert table is not None and table.refused == []
 
 
+@pytest.mark.parametrize(
+    ("components", "reward", "level"),
+    [
+        ([{"name": "exact_match", "weight": 2.0}], 1.0, "ok"),
+        ([{"name": "exact_match", "weight": 2.0}], 0.9, "refused"),
+        ([{"name": "toolbench_token_bonus", "weight": 1.0}], 0.5, "ok"),  # without a bound a solved task is 1
+        ([{"name": "toolbench_token_bonus", "weight": 1.0}], 0.4, "refused"),
+    ],
+)
+def test_half_of_the_best_reward_is_paid(make_run: Any, components: list[Any], reward: float, level: str) -> None:
+    config = JobConfig.model_validate(
+        {"kind": "sample", "sample": {"policies": ["paraphrase"]}, "rewards": {"components": components}}
+    )
+    run = make_run(config=config, attempt=1)
+    _played(run, "paraphrase", reward, tokens=2)
+    table = policy_table(run)
+    assert table is not None and [row.level for row in table.rows] == [level]
+
+
 def test_a_bonus_without_a_bound_is_seen_by_what_it_pays(make_run: Any) -> None:
     components = [{"name": "toolbench_token_bonus", "weight": 1.0}]
     config = JobConfig.model_validate(
@@ -233,6 +263,9 @@ def test_a_bonus_without_a_bound_is_seen_by_what_it_pays(make_run: Any) -> None:
     table = policy_table(run)
     assert table is not None and table.best is None and "always earns more" in table.why
     assert [(row.name, row.share, row.level) for row in table.rows] == [("repeat", 100, "bad"), ("empty", 0, "ok")]
+    Rollout.objects.update(reward=0.0)
+    table = policy_table(run)
+    assert table is not None and [row.share for row in table.rows] == [0, 0]
 
 
 def test_rollouts_and_runs_of_the_kind_are_named(
