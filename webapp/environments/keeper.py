@@ -206,7 +206,8 @@ def samples_prune() -> int:
 
 MAX_DEATHS = 5
 QUICK_S = 30.0  # a server that lived longer begins with a clean record
-PAUSE_S, PAUSE_MAX_S = 0.2, 30.0
+PAUSE_S = 0.2  # doubled with each death
+ASK_AGAIN_S = 10.0  # a launcher that cannot work now
 GRACE_S = 5.0
 START_LIMIT_S = 180.0  # a catalogue of 200,000 products takes half a minute to open
 SILENT_LIMIT_S = 60.0
@@ -359,7 +360,7 @@ class Reconciler:
         else:
             message, hint = _("It ended and is started again."), ""
             pause = PAUSE_S * 2**memory.deaths if memory.deaths > 1 else 0.0
-            memory.not_before = time.monotonic() + min(PAUSE_MAX_S, pause)
+            memory.not_before = time.monotonic() + pause
         launcher.stop(row.handle, force=True)
         logger.warning("replica died", extra={"replica": str(row), "deaths": memory.deaths})
         _save_columns(
@@ -373,7 +374,7 @@ class Reconciler:
     def _keep_error(self, row: Replica, exc: LaunchError) -> None:
         """Say why, once, and try again later."""
         memory = self._memory_of(row)
-        memory.not_before = time.monotonic() + PAUSE_MAX_S / 3
+        memory.not_before = time.monotonic() + ASK_AGAIN_S
         error = exc.info.model_dump(mode="json")
         if row.error != error:
             logger.warning("replica cannot be started: %s", exc.message, extra={"replica": str(row)})

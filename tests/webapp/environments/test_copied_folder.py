@@ -71,6 +71,8 @@ def test_a_copy_has_containers_of_its_own(settings: Any, original: Path) -> None
     assert installation_id() == installation_id() != first
     settings.DATA_DIR = original
     assert installation_id() == first
+    settings.DATA_DIR = original.with_name("new")
+    assert installation_id() != first and environments_dir().stat().st_mode & 0o777 == 0o700
 
 
 def test_an_id_of_an_older_release_stays(original: Path) -> None:

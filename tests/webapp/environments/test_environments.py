@@ -101,6 +101,11 @@ def test_another_server_at_the_address_is_unhealthy(make_environment: Any, answe
     answers(HEALTHY)
     again = services.environment_check(environment=environment)
     assert again.healthy and health_view(again).sessions == 3
+    second = environment.replicas.create(number=2, url="http://127.0.0.1:2", state="healthy")
+    answers(HEALTHY | {"name": "impostor"})
+    services.environment_check(environment=environment)
+    second.refresh_from_db()
+    assert (environment.replicas.get(number=1).state, second.state) == ("unhealthy", "healthy"), "the first was asked"
 
 
 def test_probes_are_limited(
@@ -110,9 +115,13 @@ def test_probes_are_limited(
     client = client_for(bob)
     environment = make_environment()
     address = reverse("environment-check", args=[project.slug, environment.pk])
+    new = reverse("environment-new", args=[project.slug])
+    assert [client.post(new, {"name": "?"}).status_code for _ in range(22)] == [422] * 22, "they ask no server"
     tried = [client.post(address) for _ in range(22)]
     assert tried[0].status_code == 302 and "Retry-After" not in tried[0].headers
     assert tried[-1].status_code == 429 and tried[-1]["Retry-After"] == "60"
+    full = client.post(new, {"name": "e", "kind": "process", "program": "tools"})
+    assert full.status_code == 429 and Environment.objects.count() == 1
     tested = client.post(f"/api/v1/environments/{environment.pk}/check")
     assert tested.status_code == 429 and tested["Retry-After"] == "60", "a script has to know when to come back"
 

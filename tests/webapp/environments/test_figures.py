@@ -17,7 +17,7 @@ from webapp.common.storage import environment_dir
 from webapp.engine.services import run_create
 from webapp.environments import keeper
 from webapp.environments.keeper import Reconciler, Watch, samples_prune
-from webapp.environments.launchers import Started
+from webapp.environments.launchers import LaunchError, Owned, Started
 from webapp.environments.models import Environment, Kind, Replica
 from webapp.environments.selectors import environment_named, health_view, history
 from webapp.environments.services import environment_restart
@@ -44,28 +44,49 @@ def test_samples_sum_replicas_and_count_new_errors(launch: Callable[..., Environ
     assert first.errors == {}  # counted before we looked
     assert sample(BAD=5, FULL=1).errors == {"BAD": 3, "FULL": 1}
     assert sample(BAD=1).errors == {"BAD": 1}  # the server was restarted
+    assert sample(BAD=1, FULL=2).errors == {"FULL": 2}
+    environment.replicas.update(state="unhealthy")
+    silent = sample()
+    assert (silent.sessions, silent.slots, silent.steps_per_s, silent.p95_ms, silent.errors) == (*[None] * 4, {})
+    Environment.objects.update(wanted=0)
+    assert sample() == silent, "of none that is wanted there is no sample"
     watch.close()
 
 
 class _Running:
-    """A launcher whose servers run until they are killed."""
+    """A launcher whose servers run until they are killed, and do not end when they are only asked to."""
 
     def __init__(self) -> None:
-        self.killed = 0
+        self.killed = self.asked = 0
 
     def alive(self, _handle: dict[str, Any]) -> bool:
-        return True
+        return not self.killed
 
     def stop(self, _handle: dict[str, Any], *, force: bool = False) -> None:
         self.killed += force
+        self.asked += not force
+
+    def list_owned(self) -> list[Owned]:
+        return [Owned("e", number, {"pid": number}) for number in (1, 2)]
+
+
+@pytest.fixture
+def now(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """The keeper's clock."""
+    found = SimpleNamespace(s=0.0)
+    monkeypatch.setattr(keeper, "time", SimpleNamespace(monotonic=lambda: found.s))
+    return found
+
+
+def reconciling(launcher: Any) -> Any:
+    return Reconciler({Kind.PROCESS: launcher})  # type: ignore[dict-item]
 
 
 def test_only_a_minute_of_silence_without_a_break_ends_a_server(
-    launch: Callable[..., Environment], project: Project, monkeypatch: pytest.MonkeyPatch
+    launch: Callable[..., Environment], project: Project, now: SimpleNamespace
 ) -> None:
-    now, launcher = SimpleNamespace(s=0.0), _Running()
-    monkeypatch.setattr(keeper, "time", SimpleNamespace(monotonic=lambda: now.s))
-    reconciler: Any = Reconciler({Kind.PROCESS: launcher})  # type: ignore[dict-item]
+    launcher = _Running()
+    reconciler = reconciling(launcher)
     replica = launch().replicas.create(number=1, url="http://127.0.0.1:1", handle={"pid": 1})
     for now.s, state, killed in (
         (0, "unhealthy", 0),
@@ -73,11 +94,49 @@ def test_only_a_minute_of_silence_without_a_break_ends_a_server(
         (55, "healthy", 0),
         (70, "unhealthy", 0),
         (125, "unhealthy", 0),  # 55 s, although the first silence began 125 s ago
-        (131, "unhealthy", 1),
+        (130, "unhealthy", 0),
+        (130.5, "unhealthy", 1),
     ):
         replica.environment.replicas.update(state=state)
         reconciler.look(environment_named(project, "mine"))
         assert launcher.killed == killed, now.s
+
+
+def test_a_server_that_starts_has_three_minutes(
+    launch: Callable[..., Environment], project: Project, now: SimpleNamespace
+) -> None:
+    launcher = _Running()
+    reconciler = reconciling(launcher)
+    replica = launch().replicas.create(number=1, url="http://127.0.0.1:1", handle={"pid": 1}, state="stopping")
+    for now.s, killed in ((5, 0), (185, 0), (185.5, 1)):
+        reconciler.look(environment_named(project, "mine"))
+        replica.refresh_from_db()
+        assert (launcher.killed, replica.state) == (killed, "starting"), now.s
+
+
+def test_a_server_that_is_to_end_is_asked_once_and_killed_after_five_seconds(
+    launch: Callable[..., Environment], project: Project, now: SimpleNamespace
+) -> None:
+    launcher, environment = _Running(), launch(wanted=0)
+    reconciler = reconciling(launcher)
+    environment.replicas.create(number=1, url="http://127.0.0.1:1", handle={"pid": 1}, state="healthy")
+    for now.s, killed, states in (
+        (1, 0, ["stopping"]),
+        (6, 0, ["stopping"]),
+        (6.5, 1, ["stopping"]),
+        (7, 2, []),  # what it left behind is removed with it
+    ):
+        reconciler.look(environment_named(project, "mine"))
+        assert (launcher.asked, launcher.killed) == (1, killed), now.s
+        assert list(environment.replicas.values_list("state", flat=True)) == states, now.s
+
+
+def test_what_no_row_names_is_ended() -> None:
+    named = {("e", 1, "[('pid', 1)]"), ("e", 2, "[('pid', 1)]"), ("f", 2, "[('pid', 2)]")}
+    for also, killed in (("e", 0), ("g", 1)):
+        launcher = _Running()
+        reconciling(launcher).remove_orphans({*named, (also, 2, "[('pid', 2)]")})
+        assert (launcher.asked, launcher.killed) == (0, killed)
 
 
 class _Dying(_Running):
@@ -96,12 +155,83 @@ class _Dying(_Running):
         return ["no room"]
 
 
-def test_a_person_who_restarts_a_server_gives_it_all_its_tries_again(
-    launch: Callable[..., Environment], project: Project, monkeypatch: pytest.MonkeyPatch
+def test_a_server_that_dies_is_started_at_once_and_then_after_growing_pauses(
+    launch: Callable[..., Environment], project: Project, now: SimpleNamespace
 ) -> None:
-    now, launcher = SimpleNamespace(s=0.0), _Dying()
-    monkeypatch.setattr(keeper, "time", SimpleNamespace(monotonic=lambda: now.s))
-    reconciler: Any = Reconciler({Kind.PROCESS: launcher})  # type: ignore[dict-item]
+    launcher, environment = _Dying(), launch()
+    reconciler = reconciling(launcher)
+    for now.s, starts, restarts in (
+        (0, 1, 0),
+        (1, 1, 1), (1, 2, 1),
+        (2, 2, 2), (2.75, 2, 2), (2.8, 3, 2),
+        (3, 3, 3), (4.5, 3, 3), (4.6, 4, 3),
+        (5, 4, 4), (8, 4, 4), (8.2, 5, 4),
+        (9, 5, 4), (1000, 5, 4),
+    ):  # fmt: skip
+        reconciler.look(environment_named(project, "mine"))
+        replica: Any = environment.replicas.get()
+        assert (launcher.starts, replica.restarts) == (starts, restarts), now.s
+    assert (replica.state, replica.handle) == ("failed", {})
+    assert replica.error["message"] == "It ended 5 times in a row shortly after its start."
+    assert replica.error["log"] == ["no room"]
+
+
+@pytest.mark.parametrize(("lived", "state"), [(29.5, "failed"), (30, "starting")])
+def test_a_server_that_lived_for_half_a_minute_begins_with_a_clean_record(
+    launch: Callable[..., Environment], project: Project, now: SimpleNamespace, lived: float, state: str
+) -> None:
+    launcher, environment = _Dying(), launch()
+    reconciler = reconciling(launcher)
+    while launcher.starts < 5:
+        now.s += 20
+        reconciler.look(environment_named(project, "mine"))
+    now.s += lived
+    reconciler.look(environment_named(project, "mine"))
+    assert environment.replicas.get().state == state
+    reconciler.look(environment_named(project, "mine"))
+    assert launcher.starts == (6 if state == "starting" else 5), "at once"
+
+
+@pytest.mark.parametrize(("minutes", "starts"), [(60, 5), (0, 4)])
+def test_a_new_keeper_knows_from_the_row_how_long_a_server_lived(
+    launch: Callable[..., Environment], project: Project, now: SimpleNamespace, minutes: int, starts: int
+) -> None:
+    launcher, environment = _Dying(), launch()
+    reconciler = reconciling(launcher)
+    began = timezone.now() - timedelta(minutes=minutes)
+    environment.replicas.create(number=1, url="http://127.0.0.1:1", handle={"pid": 7}, started_at=began)
+    for _look in range(30):
+        now.s += 20
+        reconciler.look(environment_named(project, "mine"))
+    assert (environment.replicas.get().state, launcher.starts) == ("failed", starts)
+
+
+class _Refusing(_Running):
+    """A launcher that cannot work now."""
+
+    starts = 0
+
+    def start(self, _replica: Replica) -> Started:
+        self.starts += 1
+        raise LaunchError("No engine.")
+
+
+def test_a_launcher_that_cannot_work_is_asked_again_every_ten_seconds(
+    launch: Callable[..., Environment], project: Project, now: SimpleNamespace
+) -> None:
+    launcher, environment = _Refusing(), launch()
+    reconciler = reconciling(launcher)
+    for now.s, starts in ((1, 1), (10.5, 1), (11, 2), (20.5, 2), (21, 3)):
+        reconciler.look(environment_named(project, "mine"))
+        replica: Any = environment.replicas.get()
+        assert (launcher.starts, replica.error["message"], replica.state) == (starts, "No engine.", "starting")
+
+
+def test_a_person_who_restarts_a_server_gives_it_all_its_tries_again(
+    launch: Callable[..., Environment], project: Project, now: SimpleNamespace
+) -> None:
+    launcher = _Dying()
+    reconciler = reconciling(launcher)
     environment = launch()
 
     def starts_until_it_failed() -> int:

@@ -129,6 +129,8 @@ def test_our_images_are_known_by_their_name(image: str, program: str | None) -> 
             ["--products", "60", "--catalogue-seed", "3", "--reward", "fixed"],
         ),
         ("webshop", {"products": 1000, "data": ""}, []),
+        ("webshop", {"products": 1}, ["--products", "1"]),
+        ("webshop", {"products": 2_000_000}, ["--products", "2000000"]),
         ("webshop", {"data": "webshop", "goals": "human"}, ["--data", "{root}/webshop", "--goals", "human"]),
         ("webshop", {"data": "--host"}, ["--data", "{root}/--host"]),
         ("webshop", {"data": "same"}, ["--data", "{root}/webshop"]),
@@ -165,6 +167,18 @@ def test_what_no_option_can_be(program: str, given: dict[str, Any], sentence: st
     with pytest.raises(ValidationError) as caught:
         arguments_clean(builtins()[program].options, given, prefix="arguments.")
     assert caught.value.message_dict == {f"arguments.{next(iter(given))}": [sentence]}
+
+
+@pytest.mark.parametrize(
+    ("limits", "good", "bad"),
+    [({}, [-(10**9), 10**9], []), ({"minimum": 2}, [2, 10**9], [1]), ({"maximum": 2}, [-(10**9), 2], [3])],
+)
+def test_a_number_may_have_no_limit(limits: dict[str, int], good: list[int], bad: list[int]) -> None:
+    options = [Option(name="n", kind="integer", **limits)]  # type: ignore[arg-type]
+    assert [arguments_clean(options, {"n": number}) for number in good] == [{"n": number} for number in good]
+    for number in bad:
+        with pytest.raises(ValidationError, match="Between"):
+            arguments_clean(options, {"n": number})
 
 
 OUTSIDE = [

@@ -55,8 +55,14 @@ def test_a_doubt_is_shown_and_may_be_accepted(
     assert made.validation["ok"] is False and made.replicas.count() == 1
 
 
-def test_a_refused_token_is_no_doubt(project: Project, bob: User, serve: Callable[..., None]) -> None:
+def test_a_refused_token_is_no_doubt(
+    project: Project, bob: User, client_for: Callable[..., Client], serve: Callable[..., None]
+) -> None:
     serve(status=401)
+    values = {"name": "s", "kind": "url", "url": "http://s:1", "accept": "on"}
+    page = client_for(bob).post(reverse("environment-new", args=[project.slug]), values)
+    assert page.status_code == 422 and [item.ok for item in page.context["findings"]] == [True, True, True, False]
+    assert page.context["doubtful"] is False and 'name="accept"' not in page.content.decode()
     with pytest.raises(services.RegistrationRefused) as caught:
         services.environment_register(project=project, user=bob, name="s", url="http://s:1", accept=True)
     assert "The server refused the request (status 401)." in caught.value.message_dict["url"]
@@ -155,9 +161,15 @@ def test_a_server_of_another_protocol_is_a_sentence(tools_server: str) -> None:
         ("tiltyard-env", False),
         ("ubuntu", False),
         ("localhost:5000/ubuntu", False),
+        ("hub:5000/env", True),
+        ("hub:5000/env:1.2", True),
+        ("hub:5000/env:1.2@sha256:abc", True),
+        ("hub:5001/env", False),
+        ("hub", False),
     ],
 )
-def test_only_named_images_may_be_started(image: str, allowed: bool) -> None:
+def test_only_named_images_may_be_started(image: str, allowed: bool, settings: Any) -> None:
+    settings.ENVIRONMENT_IMAGES = [*settings.ENVIRONMENT_IMAGES, "hub:5000/env"]
     assert launchers.image_allowed(image) is allowed
 
 
@@ -294,6 +306,17 @@ def test_a_number_of_sessions_that_is_none_refuses_the_server(
     found = examine(Server("http://s:1"))
     assert (found.refused == []) == ok
     assert ok or "it is not an environment server" in found.refused[0].sentence
+
+
+@pytest.mark.parametrize(
+    ("sessions", "doubts"), [(15, []), (16, ["0 of 16 sessions are free."]), (17, ["0 of 16 sessions are free."])]
+)
+def test_a_server_without_a_free_session_is_doubtful(
+    serve: Callable[..., None], sessions: int, doubts: list[str]
+) -> None:
+    serve(HEALTH | {"sessions": sessions})
+    found = examine(Server("http://s:1"))
+    assert [item.sentence for item in found.doubtful] == doubts and found.refused == []
 
 
 @pytest.mark.parametrize("validate", [{"ok": True, "episodes": -1}, {"ok": True, "episodes": 4, "gold_reward": 1e400}])
