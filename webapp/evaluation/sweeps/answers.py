@@ -74,7 +74,7 @@ def _claim(found: Figures) -> tuple[str, str]:
 
 
 def _points(setting: Setting) -> float:
-    return 100 * (setting.gain.difference.value or 0.0) if setting.gain else 0.0
+    return setting.gain.points if setting.gain else 0.0
 
 
 def _repeats(setting: Setting) -> tuple[str, str]:
@@ -138,7 +138,7 @@ def _gain_words(setting: Setting, base: Setting) -> str:
     if gain is None:
         return ""
     before = ", ".join(value_words(base.values[option]) for option in changed(setting, base))
-    values = {"points": signed(100 * (gain.difference.value or 0.0)), "before": before}
+    values = {"points": signed(gain.points), "before": before}
     return _("%(points)s points of success over %(before)s (%(detail)s)") % (
         values | {"detail": _detail(gain.difference)}
     )

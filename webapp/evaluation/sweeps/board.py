@@ -93,9 +93,9 @@ def board_of(sweep: Sweep, *, drawn: bool = True) -> Board:
 def _row(sweep: Sweep, found: Figures, setting: Setting) -> Row:
     success = next(column for column in known_columns(1) if column.name == "success")
     gain, ends, p = NOTHING, "", ""
-    if setting.gain is not None and setting.gain.difference.value is not None:
+    if setting.gain is not None:
         difference, p_value, floor = setting.gain
-        gain, p = signed(100 * (difference.value or 0.0)), p_text(p_value, floor=floor)
+        gain, p = signed(setting.gain.points), p_text(p_value, floor=floor)
         if difference.low is not None and difference.high is not None:
             low, high = (one_decimal(100 * end) for end in (difference.low, difference.high))
             ends = _("%(low)s to %(high)s") % {"low": low, "high": high}
@@ -148,7 +148,7 @@ def _plot(found: Figures) -> Forest[Drawn] | None:
     known = [
         (Drawn(each.number, change_words(each, base)), each.gain.difference)
         for each in found.settings
-        if each.gain is not None and each.gain.difference.value is not None
+        if each.gain is not None
     ]
     return differences(known, Drawn(base.number, setting_words(base.values))) if known else None
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, cast
 
 import numpy as np
 
@@ -50,11 +50,16 @@ class Place(NamedTuple):
 
 class Gain(NamedTuple):
     """A setting less the base: the difference with its interval, and the p-value, corrected for all settings of the
-    sweep; ``floor``: only a bound of it is known."""
+    sweep; ``floor``: only a bound of it is known. A setting without a difference has no gain."""
 
     difference: Interval
     p_value: float | None
     floor: bool = False
+
+    @property
+    def points(self) -> float:
+        """The difference of success in points."""
+        return 100 * cast(float, self.difference.value)
 
 
 @dataclass
@@ -178,13 +183,13 @@ def _gain_of_pair(found: Paired) -> Gain:
 
 def _word(setting: Setting, base: Setting) -> Word:
     gain = setting.gain
-    if gain is None or gain.difference.value is None:
+    if gain is None:
         return "apart"
     if gain.p_value is None or gain.p_value > ALPHA:
         return "equal"
-    if abs(gain.difference.value) <= max(setting.spread or 0.0, base.spread or 0.0):
+    if abs(gain.points) <= 100 * max(setting.spread or 0.0, base.spread or 0.0):
         return "seeds"
-    return "helped" if gain.difference.value > 0 else "hurt"
+    return "helped" if gain.points > 0 else "hurt"
 
 
 def lacking(setting: Setting) -> list[Run | None]:

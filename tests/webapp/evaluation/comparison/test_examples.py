@@ -109,7 +109,7 @@ def test_the_page_has_prompts_words_and_answers_and_leads_to_the_try(
     client: Client, project: Project, rita: User, evaluation: Evaluation, data: Dataset
 ) -> None:
     a = evaluation("a", {1: [1, 0], 2: [0, 0]}, dataset=data)
-    b = evaluation("b", {1: [1, 1], 2: [0, 0]}, dataset=data)
+    b = evaluation("b", {1: [1, 1, 1], 2: [0, 0]}, dataset=data)
     Turn.objects.filter(run=a, number=1).update(messages=[{"role": "assistant", "content": "لا أعرف <b>"}])
     Rollout.objects.filter(run=b).update(tools=["search"])
     Turn.objects.filter(run=b, number=1).update(messages=[{"role": "assistant", "content": "", "tool_calls": []}])
@@ -127,7 +127,8 @@ def test_the_page_has_prompts_words_and_answers_and_leads_to_the_try(
     ):
         assert text in card, text
     assert card.count("No task is of this kind.") == 1
-    assert client.get(address.replace("&amp;", "&")).status_code == 200
+    task = client.get(address.replace("&amp;", "&"))
+    assert (task.status_code, task.context["number"], task.context["numbers"]) == (200, 2, range(1, 4))
 
 
 def test_examples_cost_two_queries(project: Project, evaluation: Evaluation, data: Dataset) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
 
@@ -14,7 +15,9 @@ from training.words import Sentence, sentence
 from webapp.evaluation.rescoring import columns
 from webapp.evaluation.rescoring.columns import (
     Column,
+    Lack,
     Mark,
+    Scale,
     column_key,
     column_merge,
     columns_of,
@@ -99,7 +102,50 @@ def test_a_column_is_known_by_function_parameters_and_categories(make_run: Any) 
     run = make_run()
     column_merge(run, even, {IDS[0]: Mark(1.0), IDS[1]: Mark(None)})
     column_merge(run, odd, {IDS[1]: Mark(2.0), IDS[0]: Mark(None)})
+    column_merge(make_run(), odd, {IDS[1]: Mark(8.0), IDS[2]: Mark(9.0)})
     assert values_of_function(run, ITEM) == {IDS[0]: 1.0, IDS[1]: 2.0}
+
+
+SUCCESS, COHERENCE, REPETITION = (
+    RewardComponent(name=name, weight=weight)
+    for name, weight in (("env_success", 1.0), ("coherence", 0.5), ("repetition", 0.0))
+)
+
+
+@pytest.mark.parametrize(
+    ("reward", "parts", "total"),
+    [
+        (1.25, {"env_success": 1.0, "coherence": 0.5, "repetition": 9.0}, 1.25),
+        (1.0, {"env_success": 1.0, "repetition": 9.0}, 1.0),  # the other does not count for its row
+        (None, {"env_success": 1.0, "repetition": 9.0}, None),
+        (None, {"env_success": 1.0, "coherence": None}, None),
+        (None, {"env_success": 1.0, "coherence": 0.5}, 1.25),  # the third has no weight
+        (1.0, {}, None),
+        (1.0, {"env_success": float("inf"), "coherence": 0.5}, None),
+    ],
+)
+def test_what_a_run_recorded_is_weighed_where_all_of_it_is_known(
+    reward: float | None, parts: dict[str, float | None], total: float | None
+) -> None:
+    spec = [SUCCESS, COHERENCE, REPETITION]
+    scale = Scale(spec, [item.model_copy(update={"weight": 7.0}) for item in spec], {})
+    found = scale.weigh(IDS[0], reward, parts)
+    assert found.reward == total and found.parts == {name: value for name, value in parts.items() if value is not None}
+    assert scale.lacks.rollouts == 0 and scale.lacks.by_name == {}
+
+
+def test_what_was_computed_is_weighed_and_the_rest_is_counted() -> None:
+    marks = {IDS[0]: Mark(0.5), IDS[1]: Mark(None), IDS[2]: Mark(None, LATE)}
+    columns = {column_key(item): Column(marks) for item in (COHERENCE, REPETITION)}
+    scale = Scale([SUCCESS, COHERENCE, REPETITION], [SUCCESS], columns)
+    found = [scale.weigh(pk, 1.0, {"env_success": 1.0, "coherence": 9.0}).reward for pk in IDS]
+    assert found == [1.25, 1.0, None, None]
+    assert scale.lacks.rollouts == 2
+    assert scale.lacks.by_name == {"coherence": Lack(computed=1, unscored=1, failed=Counter({LATE: 1}))}
+    assert scale.lacks.by_name["coherence"].missing == 2
+    unweighted = Scale([SUCCESS, REPETITION], [SUCCESS], {})
+    assert unweighted.weigh(IDS[0], None, {"env_success": 1.0}).reward == 1.0
+    assert (unweighted.lacks.rollouts, unweighted.lacks.by_name) == (0, {})
 
 
 def test_columns_go_with_their_run(make_run: Any) -> None:

@@ -11,7 +11,7 @@ from django.urls import reverse
 
 from webapp.environments.models import Environment
 from webapp.evaluation.suites.models import Suite, SuiteVersion
-from webapp.evaluation.suites.views import _base_config, part_forms, parts_from
+from webapp.evaluation.suites.views import _base_config, part_forms, parts_from, rows_of_version
 from webapp.people.teams.models import Project
 from webapp.site.tags import play_a_suite
 
@@ -44,6 +44,34 @@ def test_a_row_with_a_title_alone_asks_for_its_environment(project: Project, fie
     form = part_forms(project, {f"part0-{field}": "1"})[0]
     assert form.is_valid() is not asks and list(form.errors) == (["environment"] if asks else [])
     assert form.empty is not asks
+
+
+def test_the_forms_of_a_version_have_the_common_options_of_its_first_part() -> None:
+    parts = [
+        {
+            "title": title,
+            "weight": weight,
+            "config": {
+                "kind": "evaluate",
+                "data": {"train": f"dataset:{title}@1"},
+                "environment": {"name": "environment:arena"},
+                "rollout": {"num_generations": number, "temperature": 0.25 * number, "max_turns": 10 * number},
+                "run": {"seed": number},
+                "evaluate": {"tasks": 100 * number, "share": 0.1 * number},
+            },
+        }
+        for number, (title, weight) in enumerate([("first", 1.0), ("second", 3.0)], start=2)
+    ]
+    common, rows = rows_of_version(SuiteVersion(suite=Suite(note="why"), parts=parts))
+    assert common == {"samples": 2, "temperature": 0.5, "max_turns": 20, "seed": 2, "note": "why"}
+    same = {"environment": "environment:arena", "spec": ""}
+    assert rows == [
+        {"base": "part:0", "title": "first", "weight": 1.0, "dataset": "dataset:first@1", "tasks": 200, "share": 0.2}
+        | same,
+        {"base": "part:1", "title": "second", "weight": 3.0, "dataset": "dataset:second@1", "tasks": 300}
+        | {"share": pytest.approx(0.3)}
+        | same,
+    ]
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from webapp.launch.models import Sweep
 from webapp.people.teams.models import Project, User
 from webapp.runs.metrics.models import MetricPoint
 from webapp.runs.models import Run
+from webapp.runs.removal.services import remove
 from webapp.runs.states import RunState
 
 pytestmark = pytest.mark.django_db
@@ -49,7 +50,7 @@ def test_the_change_that_helped_is_named_with_its_gain(make_sweep: MakeSweep) ->
     assert board.answer.text == (
         "Learning rate 3e-5 helped: +50.0 points of success over 1e-5 (95% interval 31.8 to 63.4, 40 tasks)."
     )
-    assert words(board) == ["base", "helped", "equal"]
+    assert words(board) == ["base", "helped", "equal"] and not board.going_on
     base, better, same = board.rows
     assert (base.gain, base.p, base.compare) == ("–", "", "")
     assert (better.gain, better.ends, better.verdict) == ("+50.0", "31.8 to 63.4", "helped")
@@ -204,14 +205,45 @@ def test_methods_that_play_nothing_are_sent_to_an_evaluation(make_sweep: MakeSwe
 def test_without_held_out_tasks_the_last_steps_are_compared_unpaired(make_sweep: MakeSweep) -> None:
     sweep = make_sweep([(RATE, [1e-5, 3e-5])])
     base, better = runs_of(sweep)
+    better.step = 50
+    better.save(update_fields=["step"])
     train(base, solved(10))
     train(better, solved(38))
     for run in (base, better):
-        try_of(run, 99, 0, 1.0, step=90)  # before the last tenth
+        try_of(run, 99, 0, 1.0, step=run.step - 10)  # before the last tenth
+    try_of(base, 99, 0, 1.0, step=50)  # in the last tenth of the other run
     board = board_of(sweep)
     assert [row.success.text for row in board.rows] == ["25%", "95%"]
     assert board.answer.text.startswith("Learning rate 3e-5 helped: +70.0 points of success over 1e-5 (95% interval 5")
     assert "so not paired" in board.answer.left_out[0] and "Hold tasks out" in board.answer.left_out[0]
+
+
+def test_of_the_held_out_tasks_the_last_evaluation_of_each_run_counts(make_sweep: MakeSweep) -> None:
+    sweep = make_sweep([(RATE, [1e-5, 3e-5])])
+    base, better = runs_of(sweep)
+    better.step = 50
+    better.save(update_fields=["step"])
+    for run, count in ((base, 10), (better, 38)):
+        hold_out(run, solved(count))
+        train(run, solved(20))
+    for task in range(40):
+        try_of(base, task, 0, 1.0, step=50, held_out=True)  # the last step of the other run
+        try_of(better, task, 0, 0.0, step=25, held_out=True)
+    board = board_of(sweep)
+    assert board.figures.tries.kind == "held_out" and [row.success.text for row in board.rows] == ["25%", "95%"]
+
+
+@pytest.mark.parametrize(("judge", "shown"), [("exact_match", ["25%", "95%"]), ("numeric_match", ["–", "–"])])
+def test_settings_are_compared_by_a_judge_that_both_have(make_sweep: MakeSweep, judge: str, shown: list[str]) -> None:
+    component = {"name": "right", "function": "exact_match", "weight": 1.0}
+    sweep = make_sweep([(RATE, [1e-5, 3e-5])], config={"rewards": {"components": [component]}})
+    base, better = runs_of(sweep)
+    better.resolved["rewards"]["components"][0]["function"] = judge
+    better.save(update_fields=["resolved"])
+    for run, count in ((base, 10), (better, 38)):
+        for task in range(40):
+            try_of(run, task, 0, 0.0, env_parts={}, parts={"right": float(task < count)})
+    assert [row.success.text for row in board_of(sweep).rows] == shown
 
 
 @pytest.mark.parametrize(
@@ -355,8 +387,14 @@ def test_strangers_and_other_projects_do_not_see_it(
     assert client_for(charlie).get(reverse("sweep-detail", args=[project.slug, sweep.pk])).status_code == 404
     assert client_for(charlie).get(reverse("sweep-detail", args=["elsewhere", sweep.pk])).status_code == 404
     make_sweep([(SEED, [1, 2, 3])], name="theirs", project=Project.objects.get(slug="elsewhere"))
+    other = make_sweep([(SEED, [1, 2, 3, 4, 5])], name="other")
+    states = [RunState.RUNNING, RunState.FAILED, RunState.CANCELLED, RunState.SUCCEEDED]
+    *ended, gone = runs_of(other)
+    for run, state in zip(ended, states, strict=True):
+        Run.objects.filter(pk=run.pk).update(state=state)
+    remove(gone)
     lines = client_for(bob).get(reverse("sweep-list", args=[project.slug])).context["lines"]
-    assert [(line.sweep, line.runs, line.ended) for line in lines] == [(sweep, 2, 2)]
+    assert [(line.sweep, line.runs, line.ended, line.lost) for line in lines] == [(other, 4, 3, 2), (sweep, 2, 2, 0)]
 
 
 def test_a_large_sweep_asks_as_often_as_a_small_one(

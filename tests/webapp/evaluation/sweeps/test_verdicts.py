@@ -12,7 +12,7 @@ from training.evaluation import Interval, Try
 from webapp.evaluation.sweeps import answers
 from webapp.evaluation.sweeps.answers import _learned, _without_result, answer_of
 from webapp.evaluation.sweeps.board import _open, word_of
-from webapp.evaluation.sweeps.figures import UNKNOWN, Figures, Gain, Place, Setting, _word, lacking
+from webapp.evaluation.sweeps.figures import Figures, Gain, Place, Setting, _word, lacking
 from webapp.evaluation.sweeps.tries import Tries, _covers
 from webapp.runs.models import Run
 
@@ -52,12 +52,6 @@ def test_a_gain_beyond_chance_and_beyond_the_spread_of_seeds_has_a_word(
     gain: float | None, p: float | None, seeds: tuple[float, ...], base_seeds: tuple[float, ...], word: str
 ) -> None:
     assert _word(setting(1, gain, p, seeds), setting(0, seeds=base_seeds)) == word
-
-
-def test_a_gain_without_a_difference_is_of_other_tasks() -> None:
-    empty = setting(1)
-    empty.gain = Gain(UNKNOWN, None)
-    assert _word(empty, setting(0)) == "apart"
 
 
 @pytest.mark.parametrize(

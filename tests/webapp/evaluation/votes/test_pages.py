@@ -196,6 +196,22 @@ def test_the_form_opens_a_round(
         assert "You are asked" not in client.get(place).content.decode()
 
 
+def test_the_form_says_of_each_pair_how_many_tasks_have_no_verdict(
+    two: list[Run], evaluation: Evaluation, bob: User, client_for: Callable[..., Client]
+) -> None:
+    gamma = evaluation("gamma-7b", {task: [0.0] for task in range(4)})
+    address = f"{reverse('vote-round-new', args=['joust'])}?c={two[0].pk}&c={two[1].pk}&c={gamma.pk}"
+    known = client_for(bob).get(address)
+    assert (known.context["unknown"], [pile["counts"] for pile in known.context["piles"]]) == (
+        False, [[1, 1, 1, 1], [2, 0, 0, 2], [2, 0, 0, 2]],
+    )  # fmt: skip
+    Rollout.objects.filter(run=gamma, row=3).update(env_parts={}, parts={})
+    some = client_for(bob).get(address)
+    assert (some.context["unknown"], [pile["counts"] for pile in some.context["piles"]]) == (
+        True, [[1, 1, 1, 1, 0], [2, 0, 0, 1, 1], [2, 0, 0, 1, 1]],
+    )  # fmt: skip
+
+
 def test_who_made_a_round_may_end_it_and_so_may_owners(
     two: list[Run], make_vote_round: Maker, alice: User, bob: User, rita: User, client_for: Callable[..., Client]
 ) -> None:
