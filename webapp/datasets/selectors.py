@@ -74,7 +74,7 @@ class Histogram(NamedTuple):
 def histogram_of(report: dict[str, Any]) -> Histogram | None:
     """Bars for the lengths of rows; ``None`` when nothing was measured."""
     length = report.get("length") or {}
-    counts, edges = length.get("counts") or [], length.get("edges") or []
+    counts, edges = length.get("counts"), length.get("edges") or []
     if not counts or len(edges) != len(counts) + 1:
         return None
     width, highest = 640 // len(counts), max(counts)

@@ -83,6 +83,8 @@ def test_a_form_offers_ready_datasets_of_the_project_the_newest_version_first(
     fields: dict[str, Any] = dict(ChoicesForm(project).fields)
     assert [value for value, _label in fields["other"].choices] == ["", *others, "dataset:d@1"]
     assert fields["model"].help_text == "A model registered in this project whose files are on the server."
+    assert fields["documents"].help_text.startswith("The eight files of multi_turn_func_doc;")
+    assert [bool(fields[name].help_text) for name in ("format", "cut", "shape", "window")] == [False] * 3 + [True]
     fields = dict(ReadForm(mine).fields)
     others.append("dataset:c@1")
     assert [value for value, _label in fields["answers_from"].choices] == ["", "file", *others]

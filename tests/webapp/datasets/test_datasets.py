@@ -95,6 +95,10 @@ def test_bad_rows_ask_for_a_choice(project: Project, bob: User, client_for: Call
     client = client_for(bob)
     page = client.get(reverse("dataset-detail", args=[project.slug, dataset.pk])).content.decode()
     assert "Keep 5 good rows" in page and 'data-label="Line">6</td>' in page
+    other = _checked(_create(project, bob, GOOD + b"nope\n", name="other"))
+    assert services.dataset_keep_good_rows(dataset=other).state == DatasetState.READY
+    dataset.refresh_from_db()
+    assert dataset.state == DatasetState.NEEDS_CHOICE
     assert client.post(reverse("dataset-keep", args=[project.slug, dataset.pk])).status_code == 302
     dataset.refresh_from_db()
     assert dataset.state == DatasetState.READY
@@ -213,6 +217,7 @@ def test_upload_over_the_limit_is_stopped(
     for size in (120_000, 2_000_000):  # stopped while counting, refused by its length
         answer = _upload(client_for(bob), project, b"x" * size)
         assert answer.status_code == 413 and "larger than" in answer.content.decode()
+        assert list(answer.context["form"].errors) == ["file"], "what else lacks was not read"
         script = _upload(client_for(bob), project, b"x" * size, accept="application/json")
         assert script.status_code == 413 and script.json()["code"] == "too_large"
     assert not Dataset.objects.exists()

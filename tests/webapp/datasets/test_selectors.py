@@ -52,7 +52,14 @@ def test_the_histogram_is_drawn_by_value() -> None:
 
 
 @pytest.mark.parametrize(
-    "report", [{}, {"length": {}}, {"length": {"edges": [0]}}, {"length": {"counts": [1], "edges": [0, 1, 2]}}]
+    "report",
+    [
+        {},
+        {"length": {}},
+        {"length": {"edges": [0]}},
+        {"length": {"counts": [1]}},
+        {"length": {"counts": [1], "edges": [0, 1, 2]}},
+    ],
 )
 def test_there_is_no_histogram_without_lengths(report: dict[str, Any]) -> None:
     assert histogram_of(report) is None
