@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import wait
 from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -74,12 +75,75 @@ class _Running:
 def now(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """The keeper's clock."""
     found = SimpleNamespace(s=0.0)
-    monkeypatch.setattr(keeper, "time", SimpleNamespace(monotonic=lambda: found.s))
+    sleep = lambda seconds: setattr(found, "s", found.s + seconds)  # noqa: E731
+    monkeypatch.setattr(keeper, "time", SimpleNamespace(monotonic=lambda: found.s, sleep=sleep))
     return found
 
 
 def reconciling(launcher: Any) -> Any:
     return Reconciler({Kind.PROCESS: launcher})  # type: ignore[dict-item]
+
+
+def test_a_server_is_asked_when_it_is_due_and_validates_itself_once(
+    launch: Callable[..., Environment], project: Project, now: SimpleNamespace, serve: Callable[..., None]
+) -> None:
+    serve(HEALTH | {"name": "tools"})
+    environment, watch = launch(), Watch()
+    replica = environment.replicas.create(number=1, url="http://127.0.0.1:1", handle={"pid": 1})
+
+    def asked(at: float) -> bool:
+        now.s = at
+        watch.tick(environment_named(project, "mine"))  # type: ignore[arg-type]
+        questions = [future for future, _handle in watch._asked.values()]
+        wait([*questions, *watch._proofs.values()])
+        return bool(questions)
+
+    assert [asked(at) for at in (0, 0.5, 1.25, 1.5)] == [True, False, False, True], "a second after an answer"
+    replica.refresh_from_db()
+    environment.refresh_from_db()
+    assert replica.state == "healthy" and environment.validation["ok"] and environment.validation["episodes"] == 4
+    Environment.objects.update(validation=None)
+    environment.replicas.update(wish="restart")
+    assert [asked(at) for at in (2, 6.9, 7)] == [False, False, True], "five seconds, once it is healthy"
+    assert not watch._proofs, "its options are about to change"
+    environment.replicas.update(handle={"pid": 2})
+    replica.environment.replicas.update(state="starting", wish="")
+    assert not asked(8) and environment.replicas.get().state == "starting", "that was the process before"
+    assert environment.samples.count() == 1
+    asked(14.5)
+    assert environment.samples.count() == 1
+    asked(15)
+    assert environment.samples.count() == 2
+    watch.close()
+
+
+def test_samples_are_pruned_every_ten_minutes(launch: Callable[..., Environment], now: SimpleNamespace) -> None:
+    environment, watch = launch(), Watch()
+    for now.s, left in ((599.5, 1), (600, 0), (1199.5, 1), (1200, 0)):
+        environment.samples.get_or_create(sessions=1, defaults={"at": timezone.now() - timedelta(hours=25)})
+        watch.prune()
+        assert environment.samples.count() == left, now.s
+    watch.close()
+
+
+def test_a_server_at_an_address_has_one_row_which_follows_it(make_environment: Any) -> None:
+    environment = make_environment(url="http://127.0.0.1:1")
+    environment.replicas.all().delete()
+    for url, state in (("http://127.0.0.1:1", "starting"), ("http://127.0.0.1:1", "healthy")):
+        reconciling(_Running()).look(environment_named(environment.project, environment.name))
+        assert [(row.number, row.url, row.state) for row in environment.replicas.all()] == [(1, url, state)]
+        environment.replicas.update(state="healthy")
+    Environment.objects.update(url="http://127.0.0.1:2")
+    reconciling(_Running()).look(environment_named(environment.project, environment.name))
+    assert [(row.url, row.state) for row in environment.replicas.all()] == [("http://127.0.0.1:2", "starting")]
+
+
+def test_at_the_end_all_are_asked_and_what_is_left_after_five_seconds_is_killed(now: SimpleNamespace) -> None:
+    stubborn, dying = _Running(), _Dying()
+    reconciling(stubborn).end_all()
+    assert (stubborn.asked, stubborn.killed, round(now.s)) == (2, 2, 5)
+    reconciling(dying).end_all()
+    assert (dying.asked, dying.killed, round(now.s)) == (2, 0, 5), "no longer than it takes"
 
 
 def test_only_a_minute_of_silence_without_a_break_ends_a_server(

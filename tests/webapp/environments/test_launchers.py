@@ -6,13 +6,24 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import httpx
+import psutil
 import pytest
 
 from webapp.common.host import free_port
-from webapp.environments.launchers import LaunchError, ProcessLauncher, place_for
+from webapp.common.storage import replica_log
+from webapp.environments import launchers
+from webapp.environments.launchers import (
+    LaunchError,
+    ProcessLauncher,
+    _container_limits,
+    _cut_log,
+    _exposed_port,
+    place_for,
+)
 from webapp.environments.models import Environment, Kind, Replica
 from webapp.environments.services import environment_launch
 from webapp.environments.tokens import token_of
@@ -135,3 +146,45 @@ def test_other_hosts_reach_our_server_by_its_name_and_with_its_token(
     assert httpx.get(f"{started.url}/validate").status_code == 401
     token = {"Authorization": f"Bearer {token_of(mine.environment_id)}"}
     assert httpx.get(f"{started.url}/validate", headers=token, timeout=60).json()["ok"] is True
+    process = psutil.Process(started.handle["pid"])
+    assert process.rlimit(psutil.RLIMIT_DATA) == (1024 << 20, 1024 << 20)
+    assert process.rlimit(psutil.RLIMIT_NOFILE) == (528, 528), "two for each of 8 sessions, and 512"
+    assert process.rlimit(psutil.RLIMIT_CORE) == (0, 0) and len(process.cpu_affinity()) == 1
+    assert replica_log(mine.environment_id, 1).parent.stat().st_mode & 0o777 == 0o700
+    launcher.stop(started.handle, force=True)
+    assert not launcher.alive(started.handle) and not psutil.pid_exists(process.pid)
+
+
+@pytest.mark.parametrize(("size", "left"), [(1000, 1000), (1001, 100)])
+def test_of_a_log_that_grew_too_large_the_end_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int, left: int
+) -> None:
+    monkeypatch.setattr(launchers, "MAX_LOG_BYTES", 1000)
+    monkeypatch.setattr(launchers, "LOG_BYTES", 100)
+    log = tmp_path / "replica.log"
+    log.write_bytes(bytes(number % 251 for number in range(size)))
+    _cut_log(log)
+    assert log.read_bytes() == bytes(number % 251 for number in range(size - left, size))
+    _cut_log(tmp_path / "none.log")
+
+
+def test_a_container_has_the_limits_of_its_environment() -> None:
+    limits = _container_limits(Environment(cpus=1.5, memory_mb=512, pids=64))
+    assert {name: limits[name] for name in ("nano_cpus", "mem_limit", "memswap_limit", "pids_limit")} == {
+        "nano_cpus": 1_500_000_000, "mem_limit": "512m", "memswap_limit": "512m", "pids_limit": 64,
+    }  # fmt: skip
+    assert (limits["read_only"], limits["cap_drop"], limits["init"]) == (True, ["ALL"], True)
+    assert limits["security_opt"] == ["no-new-privileges:true"] and limits["restart_policy"] == {"Name": "no"}
+
+
+@pytest.mark.parametrize(
+    ("ports", "found"),
+    [(["8101/tcp"], "8101/tcp"), (["53/udp", "8101/tcp"], "8101/tcp"), (["1/tcp", "2/tcp"], ""), ([], ""), (None, "")],
+)
+def test_an_image_names_one_port(ports: list[str] | None, found: str) -> None:
+    attributes = {"Config": {"ExposedPorts": None if ports is None else {port: {} for port in ports}}}
+    if found:
+        assert _exposed_port("shop", attributes) == found
+        return
+    with pytest.raises(LaunchError, match="The image “shop” does not say on which one port it listens"):
+        _exposed_port("shop", attributes)

@@ -23,7 +23,7 @@ from webapp.datasets.models import Dataset, DatasetState
 from webapp.environments import orders
 from webapp.environments.models import DatasetOrder, Environment, Kind, OrderState
 from webapp.environments.orders import _failure_of_child
-from webapp.people.teams.models import User
+from webapp.people.teams.models import AuditAction, AuditEntry, User
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -183,11 +183,26 @@ def test_words_of_a_program_without_memory(tmp_path: Path, code: int, words: str
     assert str(_failure_of_child(code, log, rows, 64)) == "Writing the rows needed more than 64 MB of memory."
 
 
-def test_other_failures_keep_the_words_of_the_program(tmp_path: Path) -> None:
-    log = tmp_path / "rows.log"
-    log.write_text("ValueError: no products\n")
-    failed = _failure_of_child(1, log, tmp_path / "rows.jsonl", 64)
-    assert str(failed) == "The environment could not write the rows: ValueError: no products"
+@pytest.mark.parametrize(
+    ("said", "written", "message"),
+    [
+        ("Traceback:\nValueError: no products\n\n", "", "could not write the rows: ValueError: no products"),
+        ("ValueError: {rows} is full", "123456789", "could not write the rows: ValueError: rows.jsonl is full"),
+        ("", "", "could not write the rows: exit code 1"),
+        ("x" * 301, "", f"could not write the rows: {'x' * 300}"),
+        ("MemoryError\n" + f"{'x' * 1024}\n" * 4, "", f"could not write the rows: {'x' * 300}"),  # long ago
+        ("ValueError", "1234567890", "The rows became larger than a dataset may be."),
+    ],
+)
+def test_other_failures_keep_the_words_of_the_program(
+    tmp_path: Path, settings: Any, said: str, written: str, message: str
+) -> None:
+    settings.MAX_UPLOAD_BYTES = 10
+    log, rows = tmp_path / "rows.log", tmp_path / "rows.jsonl"
+    log.write_text(said.replace("{rows}", str(rows)))
+    if written:
+        rows.write_text(written)
+    assert str(_failure_of_child(1, log, rows, 64)).removeprefix("The environment ") == message
 
 
 def test_an_order_is_written_once(shop: Environment, bob: User) -> None:
@@ -249,12 +264,16 @@ def test_asking_through_the_page(
     assert (order.name, order.arguments, order.created_by) == ("hard", {"split": "base"}, bob)
     assert client.post(address, {"command": "tasks", "name": " "}).status_code == 302
     assert DatasetOrder.objects.filter(name="bfcl-tasks", arguments={}).delete()[0] == 1
+    asked = AuditEntry.objects.filter(action=AuditAction.DATASET_ORDERED).order_by("at")
+    assert [(row.username, row.subject) for row in asked] == [("bob", "bfcl: hard"), ("bob", "bfcl: bfcl-tasks")]
     assert _workers[0] == str(order.pk)
     text = client.get(reverse("environment-detail", args=[bfcl.project.slug, bfcl.pk])).content.decode()
     assert "every 1s" in text and "waiting" in text and "<progress" in text
     done(order)
     page = client.get(reverse("environment-orders", args=[bfcl.project.slug, bfcl.pk])).content.decode()
     assert "hard@1" in page and "200 rows" in page and "every 1s" not in page
+    options = {"environment": "bfcl", "command": "tasks", "arguments": {"split": "base"}}
+    assert Dataset.objects.get().lineage == {"operation": "order", "options": options, "parents": []}
     Dataset.objects.all().delete()
     gone = client.get(reverse("environment-orders", args=[bfcl.project.slug, bfcl.pk])).content.decode()
     assert "hard" not in gone

@@ -20,7 +20,7 @@ from webapp.common.storage import environment_dir
 from webapp.engine.trainer import trainer_env
 from webapp.environments import checks, launchers, services
 from webapp.environments.builtin import builtins
-from webapp.environments.checks import Server, examine
+from webapp.environments.checks import Answer, Server, examine
 from webapp.environments.models import MAX_REPLICAS, Environment, Kind, ReplicaState
 from webapp.environments.selectors import health_view
 from webapp.environments.tokens import container_token_path, ours, token_of, trainer_access
@@ -63,6 +63,8 @@ def test_a_refused_token_is_no_doubt(
     page = client_for(bob).post(reverse("environment-new", args=[project.slug]), values)
     assert page.status_code == 422 and [item.ok for item in page.context["findings"]] == [True, True, True, False]
     assert page.context["doubtful"] is False and 'name="accept"' not in page.content.decode()
+    found = examine(Server("http://s:1"))
+    assert [item.title for item in found.refused] == ["Validation"] and found.doubtful == []
     with pytest.raises(services.RegistrationRefused) as caught:
         services.environment_register(project=project, user=bob, name="s", url="http://s:1", accept=True)
     assert "The server refused the request (status 401)." in caught.value.message_dict["url"]
@@ -128,6 +130,9 @@ def test_a_foreign_protocol_is_asked_with_its_own_token_and_addresses(
             checks.ask(checks.Server(url, "agentgym", {}))
         assert tokens == []
         settings.OUTBOUND_ALLOW = [url.removeprefix("http://")]
+        wrong = examine(Server(url, "agentgym", {"nonsense": 1}))
+        assert [item.title for item in wrong.refused] == ["Health"] and "nonsense" in wrong.refused[0].sentence
+        assert tokens == [], "it is not asked with options that it does not have"
         made = services.environment_register(
             project=project,
             user=bob,
@@ -284,6 +289,12 @@ def test_figures_in_range_are_kept(serve: Callable[..., None]) -> None:
     serve(HEALTH | {"load": load})
     found = examine(Server("http://s:1"))
     assert found.doubtful == [] and found.answer is not None and found.answer.load is not None
+    assert [item.sentence for item in found.findings] == [
+        "The server answers.",
+        "This is environment webshop, version 2.",
+        "6 of 16 sessions are free.",
+        "4 episodes played: right answers score 1.00, wrong ones at most –.",
+    ]
     assert found.answer.load.model_dump() == load
 
 
@@ -306,6 +317,21 @@ def test_a_number_of_sessions_that_is_none_refuses_the_server(
     found = examine(Server("http://s:1"))
     assert (found.refused == []) == ok
     assert ok or "it is not an environment server" in found.refused[0].sentence
+
+
+@pytest.mark.parametrize(
+    ("sessions", "slots", "free"),
+    [(1, 4, 3), (4, 4, 0), (5, 4, 0), (None, 4, None), (1, None, None), (None, None, None)],
+)
+def test_free_sessions_are_known_where_both_counts_are(
+    sessions: int | None, slots: int | None, free: int | None
+) -> None:
+    assert Answer(name="a", version="1", sessions=sessions, slots=slots).free == free
+
+
+def test_a_version_that_is_not_said_is_a_dash(serve: Callable[..., None]) -> None:
+    serve(HEALTH | {"version": ""})
+    assert examine(Server("http://s:1")).findings[1].sentence == "This is environment webshop, version –."
 
 
 @pytest.mark.parametrize(
