@@ -32,6 +32,7 @@ def test_the_newest_of_each_the_best_first(
     Run.objects.filter(name="old").update(finished_at=timezone.now() - timedelta(days=1))
     evaluation("new", {0: [1], 1: [0], 2: [0], 3: [0]}, **_of("model:a"))
     evaluation("better", {0: [1], 1: [1], 2: [1], 3: [None]}, **_of("model:b"))
+    Run.objects.filter(name="better").update(finished_at=timezone.now() - timedelta(days=2))
     evaluation("at-work", {0: [1]}, state="running", **_of("model:c"))
     evaluation("elsewhere", {0: [0, 1]}, dataset=make_dataset(name="else"), **_of("model:a"))
     first, second = boards(project)

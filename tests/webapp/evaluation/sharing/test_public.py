@@ -186,8 +186,14 @@ def test_addresses_and_keys_are_left_out_of_the_options(
         config=a.config | {"data": a.config["data"] | {"validation": "/srv/secret.jsonl"}}
     )
     saved = comparison_save(project=project, user=bob, name="x", query=Query([str(a.pk), str(b.pk)]))
-    page = Client().get(f"/s/{link_create(saved=saved, user=bob, days=1)[1]}/").content.decode()
-    inside = client_for(bob).get(f"/p/joust/compare/saved/{saved.pk}/").content.decode()
+    shared = Client().get(f"/s/{link_create(saved=saved, user=bob, days=1)[1]}/")
+    private = client_for(bob).get(f"/p/joust/compare/saved/{saved.pk}/")
+    paths = [
+        {row.path for group in answer.context["found"].options for row in group.rows} for answer in (shared, private)
+    ]
+    untold = {"data.validation", "endpoint.url", "endpoint.key_variable"}
+    assert paths == [{"endpoint.model"}, {"endpoint.model", *untold}]
+    page, inside = shared.content.decode(), private.content.decode()
     for hidden in ("10.1.2.3", "TEAM_KEY", "/srv/secret.jsonl"):
         assert hidden in inside and hidden not in page
     assert "gpt-oss-20b" in page and "Addresses of servers and places of files are left out." in page

@@ -184,6 +184,16 @@ def test_a_run_that_was_deleted_is_named(
     assert "Fewer than two of its runs are left" in rest and "left out of it: run-a, run-b." in rest
 
 
+def test_a_comparison_by_a_spec_opens_where_no_config_can_be_read_any_more(
+    client_for: Callable[..., Client], bob: User, project: Project, two: tuple[Run, Run]
+) -> None:
+    query = Query([str(run.pk) for run in two], spec=str(two[0].pk))
+    saved = comparison_save(project=project, user=bob, name="old", query=query)
+    Run.objects.update(resolved={"version": 99})
+    answer = client_for(bob).get(reverse("compare-saved", args=[project.slug, saved.pk]))
+    assert answer.status_code == 200 and answer.context["found"].rewards is None
+
+
 def test_a_saved_comparison_does_not_keep_a_run_from_being_deleted(
     saved: SavedComparison, two: tuple[Run, Run]
 ) -> None:

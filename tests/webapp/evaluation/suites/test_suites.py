@@ -156,6 +156,24 @@ def test_the_score_is_the_weighted_mean_and_the_best_is_first(
     assert board.lines[0].verdict == "" and "told apart" in board.lines[1].verdict and board.corrected == 1
 
 
+def test_who_played_other_tasks_than_the_first_is_not_compared_with_it(
+    suite: SuiteVersion, evaluation: Callable[..., Run], make_dataset: Any
+) -> None:
+    lines = [{"messages": [{"role": "user", "content": f"other {number}"}]} for number in range(4)]
+    others, solved = make_dataset(lines, name="others"), {0: [1, 1], 1: [1, 1]}
+    played(suite, evaluation, "model:a", solved, solved)
+    played(suite, evaluation, "model:c", {0: [0, 0], 1: [0, 1]}, {0: [0, 0], 1: [0, 0]})
+    made = SuiteEvaluation.objects.create(version=suite, contestant="model:b", environments=[])
+    for number, dataset in enumerate((None, others)):
+        over = {} if dataset is None else {"dataset": dataset}
+        run = evaluation(f"b-{number}", {0: [1, 0], 1: [1, 1]}, **over)
+        SuiteRun.objects.create(evaluation=made, part=number, run=run)
+    first, second, third = board_of(suite).lines
+    assert [line.title for line in (first, second, third)] == ["a", "b", "c"] and first.verdict == ""
+    assert second.verdict == "played other tasks than the first, so they are not compared"
+    assert "points" in third.verdict and board_of(suite).corrected == 1
+
+
 def test_the_newest_evaluation_counts_and_the_best_over_time_is_kept(
     suite: SuiteVersion, evaluation: Callable[..., Run]
 ) -> None:

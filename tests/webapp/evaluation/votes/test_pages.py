@@ -16,7 +16,7 @@ from django.utils import timezone
 from tests.markup import dense
 from tests.webapp.evaluation.votes.test_rounds import two
 from webapp.evaluation.votes.models import Vote, VoteRound
-from webapp.evaluation.votes.selectors import next_ballot, progress_of, round_rows, shown
+from webapp.evaluation.votes.selectors import next_ballot, progress_of, results_of, round_rows, shown
 from webapp.evaluation.votes.services import first_left, vote_cast
 from webapp.people.teams.models import Project, User
 from webapp.runs.models import Run
@@ -151,6 +151,8 @@ def test_a_contestant_that_was_deleted_takes_its_ballots_along_and_leaves_its_vo
         else:
             Run.all_objects.get(pk=runs[2].pk).delete()
         assert progress_of(made, alice) == (1, 7 - count) and progress_of(made, bob) == (0, 6 - count)
+        people = [(person.user, person.done, person.total) for person in results_of(made).people]
+        assert people == [(alice, 1, 7 - count), (bob, 0, 6 - count)]
         with pytest.raises(ValidationError, match="A contestant of this ballot was deleted"):
             vote_cast(ballot=ballot, user=bob, side="tie")
         page = dense(client_for(rita).get(reverse("vote-round", args=["joust", made.pk])).content.decode())
