@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from django.core.exceptions import ValidationError
 from django.core.files.base import ContentFile
+from django.utils import timezone
 
 from webapp.common.storage import companion
 from webapp.datasets.choices import (
@@ -23,7 +24,7 @@ from webapp.datasets.choices import (
 )
 from webapp.datasets.models import DatasetState
 from webapp.people.teams.models import Project
-from webapp.runs.registry.models import ModelKind, RegisteredModel
+from webapp.runs.registry.models import Checkpoint, ModelKind, RegisteredModel
 
 Builder = Callable[..., Any]
 
@@ -53,10 +54,18 @@ def test_a_reference_names_a_dataset_of_the_project(
 
 
 def test_a_model_counts_if_its_tokenizer_is_here_and_of_the_project(
-    project: Project, elsewhere: Project, settings: Any, tmp_path: Path
+    project: Project, elsewhere: Project, settings: Any, tmp_path: Path, make_run: Builder
 ) -> None:
     folder(settings, tmp_path, "mine", "theirs")
     (tmp_path / "empty").mkdir()
+    run = make_run()
+    kept = Checkpoint.objects.create(
+        project=project, run=run, attempt=1, step=1, path="1/model", bytes=1, seq=1, created_at=timezone.now()
+    )
+    kept.folder.mkdir(parents=True)
+    (kept.folder / "tokenizer.json").write_text("{}")
+    RegisteredModel.objects.create(project=project, name="trained", kind=ModelKind.RUN, checkpoint=kept)
+    RegisteredModel.objects.create(project=project, name="lost", kind=ModelKind.RUN)
     for name, kind, source, owner in (
         ("mine", ModelKind.FOLDER, "mine", project),
         ("empty", ModelKind.FOLDER, "empty", project),
@@ -65,9 +74,10 @@ def test_a_model_counts_if_its_tokenizer_is_here_and_of_the_project(
         ("odd", ModelKind.FOLDER, "../x", project),
     ):
         RegisteredModel.objects.create(project=owner, name=name, kind=kind, source=source)
-    assert [model.name for model in countable_models(project)] == ["mine"]
+    assert {model.name for model in countable_models(project)} == {"mine", "trained"}
     assert tokenizer_folder(project, "model:mine") == tmp_path / "mine"
-    for name in ("empty", "hub", "theirs", "odd", "absent"):
+    assert tokenizer_folder(project, "model:trained") == kept.folder
+    for name in ("empty", "hub", "theirs", "odd", "absent", "lost"):
         with pytest.raises(ValidationError, match="hold no tokenizer"):
             tokenizer_folder(project, f"model:{name}")
 

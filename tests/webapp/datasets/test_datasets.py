@@ -80,6 +80,15 @@ def test_good_file_becomes_ready(project: Project, bob: User) -> None:
     assert not (dataset_dir(dataset.pk) / "checks").exists() or not list((dataset_dir(dataset.pk) / "checks").iterdir())
 
 
+def test_without_a_store_of_files_nothing_is_written_there(
+    project: Project, bob: User, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = tmp_path / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    assert _checked(_create(project, bob)).state == DatasetState.READY and list(here.iterdir()) == []
+
+
 def test_checked_rows_can_be_fetched_by_other_hosts(project: Project, bob: User, settings: Any, tmp_path: Path) -> None:
     settings.FILES = str(tmp_path / "store")
     dataset = _checked(_create(project, bob))
