@@ -415,7 +415,8 @@ def _asked_devices(config: JobConfig) -> Iterator[tuple[str, bool]]:
     yield "hardware.sampler_devices", config.by_verl and config.hardware.sampler_devices > 0
     yield "hardware.gpu_memory", config.hardware.gpu_memory > 0
     yield "hardware.gpu_model", bool(config.hardware.gpu_model.strip())
-    yield "vllm.tensor_parallel", config.samples_with_vllm and config.vllm.tensor_parallel > 1
+    managed = config.samples_with_vllm and config.vllm.mode == "managed"
+    yield "vllm.tensor_parallel", managed and config.vllm.tensor_parallel > 1
 
 
 def _check_disk(config: JobConfig) -> Check:

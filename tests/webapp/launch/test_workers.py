@@ -14,7 +14,7 @@ from webapp.common.pools import TRAIN
 from webapp.common.workers.models import Worker
 from webapp.environments.models import Environment, Kind
 from webapp.launch.findings import Check
-from webapp.launch.preflight import _check_other_hosts, _check_workers
+from webapp.launch.preflight import _asked_devices, _check_other_hosts, _check_workers
 
 pytestmark = pytest.mark.django_db
 
@@ -57,6 +57,34 @@ def test_the_finding_lies_next_to_its_option() -> None:
     assert found(hardware=apart, run={"device": "cuda"})[0].path == "hardware.sampler_devices"
     assert found(hardware=apart | {"devices": 2}, run={"device": "cuda"})[0].path == "hardware.devices"
     assert found(hardware={"gpu_memory": 80})[0].path == "hardware.gpu_memory"
+
+
+VLLM = {"rollout": {"engine": "vllm"}}
+SERVER = {"mode": "server", "urls": ["http://192.0.2.7:8000"]}
+
+
+@pytest.mark.parametrize(
+    ("groups", "asked"),
+    [
+        ({}, []),
+        ({"hardware": {"backend": "verl"}}, []),
+        ({"hardware": {"hosts": 2}}, ["hosts"]),
+        ({"hardware": {"devices": 2}}, ["devices"]),
+        ({"hardware": {"sampler_devices": 1}}, ["sampler_devices"]),
+        ({"hardware": {"hosts": 2, "devices": 2, "sampler_devices": 1}}, ["hosts", "devices", "sampler_devices"]),
+        ({"kind": "evaluate", "hardware": {"hosts": 2, "devices": 2, "sampler_devices": 1}}, []),
+        ({"hardware": {"gpu_memory": 1}}, ["gpu_memory"]),
+        ({"hardware": {"gpu_model": "H100"}}, ["gpu_model"]),
+        ({"hardware": {"gpu_model": " "}}, []),
+        ({**VLLM, "vllm": {"tensor_parallel": 1}}, []),
+        ({**VLLM, "vllm": {"tensor_parallel": 2}}, ["tensor_parallel"]),
+        ({"vllm": {"tensor_parallel": 2}}, []),
+        ({**VLLM, "vllm": {"tensor_parallel": 2, **SERVER}}, []),  # those devices are not ours
+    ],
+)
+def test_each_option_that_asks_for_devices_is_known(groups: dict[str, Any], asked: list[str]) -> None:
+    config = JobConfig.model_validate({"data": {"train": "x"}, **groups})
+    assert [path.rpartition(".")[2] for path, asks in _asked_devices(config) if asks] == asked
 
 
 # --- Environments that listen on loopback -----------------------------------------------------------------------------
