@@ -14,6 +14,7 @@ from training.errors import EnvironmentTimeout
 from webapp.environments.models import Environment
 from webapp.environments.selectors import Room, environment_named, replicas_to_add, room_of
 from webapp.launch import preflight as preflight_module
+from webapp.launch.findings import Check
 from webapp.launch.preflight import preflight
 from webapp.people.teams.models import Project, User
 
@@ -63,6 +64,32 @@ def test_preflight_sums_free_slots_and_offers_replicas(
         environment.replicas.create(number=number, url=f"http://127.0.0.1:{9000 + number}", state="healthy")
     room = next(item for item in preflight(project, config).checks if item.title == "Environment server")
     assert room.ok and room.message == "6 replicas answer; 36 of 96 sessions are free, 32 are needed."
+
+
+@pytest.mark.parametrize(
+    ("room", "shown"),
+    [
+        (Room(1, 1, 16, 6, None), False),
+        (Room(1, 1, 16, 0, None), False),
+        (Room(1, 1, None, None, None), True),
+        (Room(0, 1, None, None, None), False),
+    ],
+)
+def test_sessions_are_counted_here_where_the_servers_report_them(
+    project: Project,
+    launch: Callable[..., Environment],
+    make_dataset: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    room: Room,
+    shown: bool,
+) -> None:
+    trainer = [Check("Sessions", True, "7 are free."), Check("Model", True, "It fits.")]
+    monkeypatch.setattr(preflight_module, "_trainer_checks", lambda *asked: iter(trainer))
+    monkeypatch.setattr(preflight_module, "room_of", lambda environment: room)
+    environment = launch()
+    answering(environment, 1)
+    checks = preflight(project, job_in(make_dataset, environment)).checks
+    assert [check for check in checks if check in trainer] == trainer[0 if shown else 1 :]
 
 
 def test_a_server_that_does_not_answer_takes_no_room(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -107,6 +108,37 @@ def test_each_finding_is_on_the_page_before_the_next_is_known(
     checked(run)
     assert "The address is allowed." in seen[0] and "it fits" not in seen[0]
     assert "it fits" in seen[1] and "it is enough" not in seen[1]
+
+
+def test_servers_and_the_trainer_are_asked_where_nothing_needs_a_change_before(
+    project: Project, config: JobConfig, trainer: Trainer, settings: Any
+) -> None:
+    def titles(**how: bool) -> set[str]:
+        return {check.title for check in preflight.preflight(project, config, **how).checks}
+
+    slow = {"Environment server", "Model"}
+    assert not titles(full=False) & slow and trainer.asked == 0
+    assert titles() >= slow and trainer.asked == 1
+    settings.OUTBOUND_ALLOW = []
+    assert not titles() & slow and trainer.asked == 1
+
+
+@pytest.mark.parametrize(
+    ("finding", "shown"),
+    [
+        ({"check": "rewards", "ok": True, "message": "m"}, []),
+        ({"check": "environment", "ok": True, "message": "m"}, []),
+        ({"check": "rewards", "ok": False, "message": "m"}, [("Rewards", False, "m")]),
+        ({"check": "memory", "ok": True, "message": "m"}, [("Memory", True, "m")]),
+        ({"check": "memory", "ok": False, "message": "m", "stage": "form"}, [("Memory · form", False, "m")]),
+        ({"check": "memory"}, [("Trainer", False, "The trainer's own checks failed to run on this server.")]),
+    ],
+)
+def test_findings_of_the_trainer_are_shown_unless_they_were_before(
+    finding: dict[str, Any], shown: list[tuple[str, bool, str]]
+) -> None:
+    found = preflight._finding_of(json.dumps(finding).encode())
+    assert [(check.title, check.ok, check.message) for check in found] == shown
 
 
 def test_a_soft_problem_leaves_a_draft_that_can_be_launched_anyway(

@@ -79,7 +79,7 @@ def test_one_key_is_one_sweep(project: Project, bob: User, config: JobConfig) ->
     assert first == again and Run.objects.count() == 4
     for name in ("b", "c"):
         sweep_create(project=project, user=bob, name=name, config=config, axes=AXES[1:], idempotency_key="")
-    assert Sweep.objects.count() == 3, "no key is no one's key"
+    assert Sweep.objects.count() == 3, "an empty key is none"
 
 
 def test_a_key_of_another_project_is_another_sweep(
