@@ -26,13 +26,13 @@ PROVED = {"ok": True, "episodes": 6, "gold_reward": 1.0, "bad_reward": 0.0}
 
 @pytest.fixture
 def answers(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], None]:
-    """Decide what servers answer."""
+    """Decide what servers answer, all of them or each by its address."""
 
     def set_answer(what: Any, status: int = 200) -> None:
         def fetch(url: str, **_how: Any) -> Reply:
             if isinstance(what, Exception):
                 raise what
-            body = PROVED if url.endswith("/validate") else what
+            body = PROVED if url.endswith("/validate") else what.get(url, what) if isinstance(what, dict) else what
             return Reply(status, body if isinstance(body, bytes) else json.dumps(body).encode())
 
         monkeypatch.setattr(checks, "fetch", fetch)
@@ -106,6 +106,11 @@ def test_another_server_at_the_address_is_unhealthy(make_environment: Any, answe
     services.environment_check(environment=environment)
     second.refresh_from_db()
     assert (environment.replicas.get(number=1).state, second.state) == ("unhealthy", "healthy"), "the first was asked"
+    environment.replicas.update(state="healthy", health={})
+    environment.replicas.filter(number=1).update(url="http://127.0.0.1:3")
+    answers({"http://127.0.0.1:3/health": HEALTHY})
+    services.environment_check(environment=Environment.objects.get())
+    assert [bool(row.health) for row in environment.replicas.order_by("number")] == [True, False]
 
 
 def test_probes_are_limited(

@@ -9,7 +9,6 @@ from typing import Any
 from urllib.parse import parse_qs, urlparse
 
 import pytest
-from django.contrib.messages import get_messages
 from django.test import Client
 from django.urls import reverse
 
@@ -44,7 +43,7 @@ def test_an_editor_starts_it_and_the_page_then_has_the_rewards(
     assert "a has not recorded Pattern match with these parameters" in page
     assert "15 recorded rollouts lack values of this spec." in page and "Score the rollouts" in page
     answer = client.post(reverse("compare-rescore", args=[project.slug]), body(two, reference))
-    assert answer.status_code == 302 and not list(get_messages(answer.wsgi_request))
+    assert answer.status_code == 302
     assert parse_qs(urlparse(answer["Location"]).query) == {"c": [str(run.pk) for run in two], "spec": [reference]}
     made = Rescoring.objects.get()
     assert (made.created_by, made.name, made.runs) == (bob, reference.removeprefix("reward:"), [str(r.pk) for r in two])

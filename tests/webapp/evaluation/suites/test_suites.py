@@ -166,12 +166,12 @@ def test_who_played_other_tasks_than_the_first_is_not_compared_with_it(
     made = SuiteEvaluation.objects.create(version=suite, contestant="model:b", environments=[])
     for number, dataset in enumerate((None, others)):
         over = {} if dataset is None else {"dataset": dataset}
-        run = evaluation(f"b-{number}", {0: [1, 0], 1: [1, 1]}, **over)
+        run = evaluation(f"b-{number}", {0: [0, 0], 1: [0, 0]}, **over)
         SuiteRun.objects.create(evaluation=made, part=number, run=run)
     first, second, third = board_of(suite).lines
-    assert [line.title for line in (first, second, third)] == ["a", "b", "c"] and first.verdict == ""
-    assert second.verdict == "played other tasks than the first, so they are not compared"
-    assert "points" in third.verdict and board_of(suite).corrected == 1
+    assert [line.title for line in (first, second, third)] == ["a", "c", "b"] and first.verdict == ""
+    assert "points" in second.verdict and board_of(suite).corrected == 1
+    assert third.verdict == "played other tasks than the first, so they are not compared"
 
 
 def test_the_newest_evaluation_counts_and_the_best_over_time_is_kept(
