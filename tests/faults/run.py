@@ -1,9 +1,10 @@
 """``make faults ARGS="webapp/datasets --tests tests/webapp/datasets"``: which small faults do the tests notice?
 
 Plants faults (``planting.py``) into a copy of the checkout, a sample of them in each module, and judges each in a fork
-with those of the given tests that pass its place, the quickest first. A line of JSON for each fault that lives, then
-one with the counts. Browser and slow tests are not run. ``make mutants`` holds the core modules to a bar; this finds
-what is weak anywhere else, also in views, which mutmut leaves out for their decorators.
+with those of the given tests that pass its place, the quickest first. A line of JSON for each fault that lives or at
+which a test waits until its limit of time, then one with the counts. Browser and slow tests are not run. ``make
+mutants`` holds the core modules to a bar; this finds what is weak anywhere else, also in views, which mutmut leaves out
+for their decorators.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from tests.mutants.run import ROOT, copy_tree
 KINDS = ("limit", "equal", "part", "guard", "drop", "extreme", "order", "query", "arithmetic", "number")
 MARKS = "not slow and not docker and not gpu and not vllm and not verl and not browser"
 NOT_PLANTED = ("apps.py", "urls.py")
-KILLED, LIVES, NO_TESTS = "killed", "lives", "no tests"
+KILLED, LIVES, TIMEOUT, NO_TESTS = "killed", "lives", "timeout", "no tests"
 
 
 def modules(tree: Path, places: list[str]) -> list[Path]:
@@ -76,8 +77,9 @@ class Judge:
             self.counts[outcome] += 1
             if outcome != KILLED:
                 print(json.dumps({"outcome": outcome, **one._asdict()}, ensure_ascii=False), file=self._out)
-        reached = self.counts[KILLED] + self.counts[LIVES]
-        share = round(self.counts[KILLED] / reached, 3) if reached else None
+        noticed = self.counts[KILLED] + self.counts[TIMEOUT]
+        reached = noticed + self.counts[LIVES]
+        share = round(noticed / reached, 3) if reached else None
         print(json.dumps({**self.counts, "share": share}), file=self._out)
         return True
 
@@ -103,7 +105,7 @@ class Judge:
         if not items:
             return NO_TESTS
         code = judged(lambda: run_in_fork(session, items, lambda: switch.turn_on(one.number)), 20 + 3 * spent)
-        return LIVES if code == 0 else KILLED
+        return TIMEOUT if code is None else KILLED if code else LIVES
 
 
 def parse() -> argparse.Namespace:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+import asyncio
+import os
+from typing import Any, NoReturn
 
 import pytest
+from asgiref.sync import sync_to_async
 
 from tests.faults import switch
 from tests.faults.planting import Fault, plant
 from tests.faults.run import chosen
+from tests.mutants.forks import fresh_pools, judged
 
 
 def changes(line: str) -> list[tuple[str, str, str]]:
@@ -103,3 +107,16 @@ def test_a_sample_is_of_each_module_and_stays_the_same() -> None:
     assert [one.path for one in drawn] == ["a"] * 3 + ["b"] * 3 and {one.kind for one in drawn} == {"limit"}
     assert drawn == chosen(groups, {"limit"}, 3, 7) != chosen(groups, {"limit"}, 3, 8)
     assert len(chosen(groups, {"limit", "drop"}, 10, 7)) == 20
+
+
+def test_a_fork_has_the_thread_that_async_tests_ask_the_database_in() -> None:
+    """It waited until its limit of time, which counted as a fault that was noticed."""
+
+    def ask() -> int:
+        return asyncio.run(sync_to_async(lambda: 3)())
+
+    def fork() -> NoReturn:
+        fresh_pools()
+        os._exit(ask())
+
+    assert ask() == 3 == judged(fork, 20)

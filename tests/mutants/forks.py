@@ -71,6 +71,8 @@ def fresh_pools() -> None:
         for name, value in list(vars(module).items()):
             if isinstance(value, ThreadPoolExecutor):
                 setattr(module, name, ThreadPoolExecutor(value._max_workers))
+    if asgi := sys.modules.get("asgiref.sync"):  # else each async test with a database ends at its limit of time
+        asgi.SyncToAsync.single_thread_executor = ThreadPoolExecutor(max_workers=1)
 
 
 def empty_database(session: pytest.Session) -> None:
