@@ -16,6 +16,7 @@ from django.test import Client
 from oidc_provider_mock import User as Subject
 from oidc_provider_mock import run_server_in_thread
 
+from training.errors import EnvironmentProtocolError
 from webapp.common.env import sign_on_groups, sign_on_issuer
 from webapp.people.teams import oidc
 from webapp.people.teams.models import AuditAction, AuditEntry, Identity, Membership, Role, Team, User
@@ -150,6 +151,7 @@ def test_groups_give_roles_and_take_them(sign_on: SignOn, site: Any, team: Team,
     sign_on(client, "erin")
     erin = Membership.objects.get(user__username="erin", team=team)
     assert (erin.role, erin.by_group) == (Role.OWNER, True)
+    sign_on(client, "erin")  # nothing has changed
     site.OIDC_GROUPS = [("ml", "editor", "Knights")]
     sign_on(client, "erin")
     assert Membership.objects.get(pk=erin.pk).role == Role.EDITOR
@@ -168,6 +170,13 @@ def test_what_was_given_by_hand_stays(sign_on: SignOn, site: Any, alice: User, r
     User.objects.filter(pk=rita.pk).update(email="dora@example.org")
     sign_on(Client(), "dora")
     assert Membership.objects.get(user=rita, team=team).role == Role.VIEWER
+    squires = Team.objects.create(name="Squires")
+    site.OIDC_GROUPS = [("ml", "editor", "Knights"), ("ml", "editor", "Squires")]
+    sign_on(Client(), "dora")
+    assert set(Membership.objects.filter(user=rita).values_list("team", "role", "by_group")) == {
+        (team.pk, Role.VIEWER, False),
+        (squires.pk, Role.EDITOR, True),
+    }
 
 
 def test_the_last_owner_stays_one(sign_on: SignOn, site: Any, team: Team) -> None:
@@ -262,11 +271,82 @@ def test_a_provider_that_does_not_answer_is_named(site: Any) -> None:
     assert "Nothing accepts connections at this address." in said(client)
 
 
-def test_a_provider_of_another_name_is_refused(site: Any, address: str) -> None:
-    site.OIDC_ISSUER = address.replace("localhost", "127.0.0.1")
-    client = Client()
-    client.get("/login/with/")
-    assert "Acme" in said(client) and ("calls itself" in said(client) or client.get("/login/with/").status_code == 302)
+DOCUMENT = {
+    "issuer": "https://id.example.org/",
+    "authorization_endpoint": "https://id.example.org/begin",
+    "token_endpoint": "https://id.example.org/token",
+    "jwks_uri": "https://id.example.org/keys",
+}
+
+
+def test_a_document_is_of_the_provider_that_was_named_and_whole(settings: Any) -> None:
+    settings.OIDC_ISSUER = "https://id.example.org"
+    plain = oidc._provider_of(DOCUMENT)
+    begin, token, keys = (f"https://id.example.org/{name}" for name in ("begin", "token", "keys"))
+    assert plain[:5] == ("https://id.example.org/", begin, token, "", keys)
+    assert (plain.algorithms, plain.basic) == (("RS256",), True), "what a provider that says nothing does"
+    more = {
+        "userinfo_endpoint": "https://id.example.org/who",
+        "id_token_signing_alg_values_supported": ["none", "HS256", "EdDSA", "ES256"],
+        "token_endpoint_auth_methods_supported": ["client_secret_post"],
+    }
+    found = oidc._provider_of(DOCUMENT | more)
+    assert (found.userinfo, found.basic) == ("https://id.example.org/who", False)
+    assert found.algorithms == ("ES256", "EdDSA"), "no secret that we know signs, and no one's signature is none"
+    with pytest.raises(EnvironmentProtocolError, match=r"calls itself https://other\.example\.org, not what"):
+        oidc._provider_of(DOCUMENT | {"issuer": "https://other.example.org"})
+    with pytest.raises(EnvironmentProtocolError, match="does not say its token_endpoint, jwks_uri"):
+        oidc._provider_of(DOCUMENT | {"token_endpoint": 7, "jwks_uri": None})
+
+
+def test_a_provider_is_asked_who_it_is_once_an_hour(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings.OIDC_ISSUER, now, asked = "https://id.example.org/", [1000.0], list[str]()
+    oidc._kept.clear()
+
+    def read(url: str) -> dict[str, Any]:
+        asked.append(url)
+        return DOCUMENT | {"token_endpoint": f"https://id.example.org/token-{len(asked)}"}
+
+    monkeypatch.setattr(oidc, "_read_json", read)
+    monkeypatch.setattr(oidc.time, "monotonic", lambda: now[0])
+    assert oidc.provider().token == oidc.provider().token == "https://id.example.org/token-1"
+    now[0] = 4600.0
+    assert oidc.provider().token == "https://id.example.org/token-1"
+    now[0] = 4600.1
+    assert oidc.provider().token == oidc.provider().token == "https://id.example.org/token-2"
+    assert asked == ["https://id.example.org/.well-known/openid-configuration"] * 2
+    settings.OIDC_ISSUER = "https://id.example.org"
+    assert oidc.provider().token == "https://id.example.org/token-3", "another name is another provider"
+
+
+@pytest.mark.parametrize(
+    ("issuer", "place"),
+    [
+        ("https://id.example.org/a", ("id.example.org", 443)),
+        ("http://id.example.org", ("id.example.org", 80)),
+        ("https://id.example.org:8443", ("id.example.org", 8443)),
+    ],
+)
+def test_only_the_provider_s_own_place_may_be_in_a_private_network(
+    issuer: str, place: tuple[str, int], settings: Any
+) -> None:
+    settings.OIDC_ISSUER = issuer
+    assert oidc._places() == {place}
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "shown"),
+    [
+        (400, b'{"error": "invalid_grant"}', "status 400 (invalid_grant)"),
+        (200, b"[1]", "status 200 (no reason given)"),
+        (502, b"<html>", "status 502 (no reason given)"),
+        (400, b'{"error": "' + b"x" * 81 + b'"}', f"status 400 ({'x' * 80})"),
+    ],
+)
+def test_an_answer_that_is_none_is_shown_with_the_providers_reason(status: int, body: bytes, shown: str) -> None:
+    with pytest.raises(EnvironmentProtocolError) as refused:
+        oidc._parsed(status, body)
+    assert refused.value.message == f"The sign-on service answers with {shown}."
 
 
 def test_an_answer_is_taken_once_and_by_the_browser_that_asked(sign_on: SignOn, site: Any) -> None:
@@ -286,6 +366,8 @@ def test_a_refusal_is_shown_and_logs_no_one_out(site: Any, alice: User) -> None:
     client.get("/login/with/callback/?error=access_denied&error_description=<i>not+today")
     page = said(client)
     assert "Acme did not log you in: &lt;i&gt;not today" in page
+    client.get("/login/with/callback/?error=login_required")
+    assert "Acme did not log you in: login_required" in said(client), "it gives no sentence"
     client.force_login(alice, backend="django.contrib.auth.backends.ModelBackend")
     client.get("/login/with/callback/?error=login_required")
     assert who(client) == "alice"
