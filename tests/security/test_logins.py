@@ -140,7 +140,11 @@ def test_a_mail_address_is_changed_only_by_who_has_just_proved_who_they_are(
     answer = client.post("/password/mail/", {"email": "evil@example.org"})
     assert answer.headers["Location"].startswith("/confirm/")
     assert client.post("/confirm/", {"password": PASSWORD}).status_code == 302
-    assert client.post("/password/mail/", {"email": "new@example.org"}).headers["Location"] == reverse("set-password")
+    saved = client.post("/password/mail/", {"email": "new@example.org"}, follow=True)
+    assert saved.redirect_chain == [(reverse("set-password"), 302)]
+    assert "Your mail address is saved." in saved.content.decode(), "the next page said it, if one was opened"
+    wrong = client.post("/password/mail/", {"email": "x"}, follow=True)
+    assert "That is not a mail address." in wrong.content.decode()
     bob.refresh_from_db()
     assert bob.email == "new@example.org"
     assert audited("mail_set") == [("bob", "bob")]
