@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import time_machine
+from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 from django.utils import timezone
 
@@ -222,6 +223,13 @@ def test_what_was_begun_long_ago_waits_no_more(
         clock.shift(seconds)
         done = client.post("/confirm/", {"password": PASSWORD, "next": "/p/joust/settings/"})
     assert done.status_code == status
+
+
+def test_a_file_is_chosen_again(alice: User, bob: User, project: Project, client_for: Clients) -> None:
+    client = client_for(alice, old=True)
+    fields = {"role": "owner", "list": SimpleUploadedFile("list.csv", b"bob")}
+    assert "Do it again after that" in client.post(_role(project, bob), fields, follow=True).content.decode()
+    assert WAITING not in client.session
 
 
 @pytest.mark.parametrize("too_long", [False, True])

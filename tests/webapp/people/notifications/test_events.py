@@ -20,6 +20,7 @@ from webapp.engine.history import run_transition
 from webapp.engine.supervisor import supervise
 from webapp.people.notifications.events import notify
 from webapp.people.notifications.models import Channel, Delivery, Event, Kind, Notification, Reader, Watch
+from webapp.people.notifications.selectors import gone_of
 from webapp.people.notifications.words import path_of, words_of
 from webapp.people.teams.models import Membership, Project, User
 from webapp.runs.models import Attempt, Run
@@ -223,11 +224,14 @@ def test_strangers_inactive_people_and_former_members_are_not_notified(
 
 
 def test_the_same_happening_reported_twice_is_one_event(
-    happened: Callable[..., Event], make_run: Any, bob: User, sent: list[str]
+    happened: Callable[..., Event], make_channel: Callable[..., Channel], make_run: Any, bob: User, sent: list[str]
 ) -> None:
+    make_channel()
     run = make_run(created_by=bob)
     first, second = happened(run=run, key="one"), happened(Kind.RUN_FAILED, run=run, key="one")
     assert sent == [str(first.pk)], "a worker is asked for once"
+    work_off(Event)
+    assert sent[1:] == [str(Delivery.objects.get().pk)], "and once for what it has to post"
     assert first.pk == second.pk and second.kind == "run_succeeded" and Event.objects.count() == 1
 
 
@@ -329,8 +333,8 @@ def test_an_evaluation_says_what_its_figure_lacks(facts: dict[str, Any], line: s
 
 def test_an_event_leads_to_its_object_its_own_page_or_the_project(project: Project) -> None:
     event = Event(project=project, kind=Kind.RUN_FAILED, object_kind="runs.run", object_id=str(project.pk))
-    assert path_of(event) == f"/p/joust/runs/{project.pk}/"
+    assert path_of(event) == f"/p/joust/runs/{project.pk}/" and gone_of([event]) == {event.pk}
     event.object_kind = "teams.project"
     assert path_of(event) == "/p/joust/"
     event.facts = {"path": "/p/joust/votes/"}
-    assert path_of(event) == "/p/joust/votes/"
+    assert path_of(event) == "/p/joust/votes/" and gone_of([event]) == set(), "it had no page of its own"

@@ -101,6 +101,17 @@ def test_an_object_needs_the_role_and_the_given_queryset(
         object_for(bob, Run, run.pk, within=Run.objects.filter(pk=other.pk))
 
 
+def test_a_role_in_one_project_opens_no_object_of_another(
+    project: Project, elsewhere: Project, alice: User, make_run: Any
+) -> None:
+    mine, theirs = make_run(), make_run()
+    Run.objects.filter(pk=theirs.pk).update(project=elsewhere)
+    asked = project_for(alice, "joust")
+    assert object_for(alice, Run, mine.pk, need=Role.OWNER, project=asked) == mine
+    with pytest.raises(Http404):
+        object_for(alice, Run, theirs.pk, project=asked)
+
+
 def asked_by(user: Any) -> HttpRequest:
     request = HttpRequest()
     request.user = user
@@ -224,6 +235,11 @@ def test_a_team_is_reached_by_its_owner_and_by_a_token_without_a_project(
     team.save(update_fields=["removed_at"])
     with pytest.raises(Http404):
         team_for(alice, team.pk, need=Role.VIEWER)
+
+
+def test_outside_of_a_request_no_one_acts(client_for: Any, project: Project, alice: User) -> None:
+    assert client_for(alice).get("/tokens/").status_code == 200
+    assert audit(AuditAction.CODE_TESTED, project) is None and not AuditEntry.objects.exists()
 
 
 def test_what_was_done_is_known_by_act_project_and_subject(project: Project, alice: User) -> None:

@@ -76,7 +76,8 @@ def test_a_changed_password_ends_tokens_and_links(bob: User, alice: User) -> Non
     browser = Client()
     browser.post("/login/", {"username": "bob", "password": PASSWORD})
     form = {"old_password": "wrong", "new_password1": NEW, "new_password2": NEW}
-    assert "Your API token ends with the old password" in browser.get("/password/").content.decode()
+    page = browser.get("/password/")
+    assert page.status_code == 200 and "Your API token ends with the old password" in page.content.decode()
     assert browser.post("/password/", form).status_code == 422 and _ask(text).status_code == 200
     answer = browser.post("/password/", form | {"old_password": PASSWORD}, follow=True)
     assert "1 API token ended with the old one." in answer.content.decode()
