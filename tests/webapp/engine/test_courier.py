@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
+from django.db import OperationalError, connection
 from django.utils import timezone
 
 from tests.chaos.services import wait_until
@@ -462,6 +463,24 @@ def test_a_report_of_a_run_that_was_lost_ends_the_looks(hosts: Any, run: Run, mo
     thread.start()
     thread.join(10)
     assert not thread.is_alive()
+
+
+def test_a_thread_that_lost_the_database_connects_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A connection that broke fails at every later use, so what was sent would not be noted any more."""
+    monkeypatch.setattr(courier, "EVERY_S", 0.01)
+    connected: list[bool] = []
+
+    def ask() -> None:
+        connected.append(connection.connection is not None)
+        connection.ensure_connection()
+        if len(connected) == 2:
+            thread.done.set()
+        raise OperationalError("the server closed the connection")
+
+    thread = courier.Repeating("test", ask)
+    thread.start()
+    thread.join(10)
+    assert connected == [False, False] and thread.fault is None
 
 
 def test_a_thread_that_sends_again_has_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:

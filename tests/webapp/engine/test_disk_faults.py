@@ -14,7 +14,7 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 from django.urls import reverse
 
-from tests.chaos.services import alive
+from tests.chaos.services import alive, wait_until
 from tests.disks import read_only
 from training.algorithms.checkpoints import write_whole
 from training.errors import StorageFailed
@@ -94,6 +94,14 @@ def test_a_trainer_that_could_not_be_found_again_is_ended(tmp_path: Path, settin
         patch.setattr(Trainer, "kill", noted)
         Trainer(tmp_path, [])
     assert len(seen) == 1 and not alive(seen[0]) and (tmp_path / OUTPUT_NAME).exists()
+
+
+def test_a_trainer_that_ended_leaves_nothing_open(tmp_path: Path, settings: Any) -> None:
+    """A worker starts thousands of them."""
+    settings.TRAINER_COMMAND, before = ["/bin/false"], os.listdir("/proc/self/fd")
+    trainer = Trainer(tmp_path, [])
+    assert wait_until(lambda: trainer.poll() is not None) and trainer.poll() == 1
+    assert os.listdir("/proc/self/fd") == before
 
 
 def test_a_checkpoint_that_a_disk_does_not_take_is_typed(tmp_path: Path) -> None:
