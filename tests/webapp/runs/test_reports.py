@@ -64,6 +64,11 @@ BEST = {"figures": {"success": {"value": 0.5, "low": 0.25, "high": 0.75, "tasks"
             "after step 4: success 50% (25% to 75%) on 9 held-out tasks",
         ),
         (
+            "held_out_evaluated",
+            {"step": 4, "best": False, "report": {"figures": {"reward": {"value": 0.5}}}},
+            "after step 4: success – (– to –) on 0 held-out tasks",
+        ),
+        (
             "stage_started",
             {"why": "steps", "stage": 2, "of": 3, "step": 5, "name": "b"},
             "stage 2 of 3 begins after step 5, as planned: b",

@@ -179,7 +179,7 @@ def test_the_csv_has_a_line_for_each_day_and_no_formulas(
 
 
 def test_the_api_has_the_same_and_a_projects_token_sees_that_project(
-    worked: Made, alice: User, project: Project, client_for: Callable[..., Client]
+    worked: Made, alice: User, project: Project, elsewhere: Project, client_for: Callable[..., Client]
 ) -> None:
     other = Project.objects.create(team=project.team, name="Other", slug="other")
     late = midnight(1)
@@ -195,6 +195,12 @@ def test_the_api_has_the_same_and_a_projects_token_sees_that_project(
     assert ApiToken.objects.get().project == other
     answer = Client().get("/api/v1/usage", headers={"Authorization": f"Bearer {secret}"}).json()
     assert [item["project"] for item in answer["items"]] == ["Other"]
+    User.objects.filter(pk=alice.pk).update(is_superuser=True)
+    worked((late, late + timedelta(hours=1)), by=None, project=elsewhere)
+    _token, whole = token_create(user=alice, name="w", role="viewer")
+    for text, projects in ((secret, {"Other"}), (whole, {"Elsewhere", "Joust", "Other"})):
+        answer = Client().get("/api/v1/usage", headers={"Authorization": f"Bearer {text}"}).json()
+        assert {item["project"] for item in answer["items"]} == projects
 
 
 def test_two_projects_of_one_name_are_two_lines(

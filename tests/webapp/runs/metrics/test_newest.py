@@ -9,7 +9,7 @@ import pytest
 
 from tests.webapp.results.conftest import points
 from webapp.runs.metrics.models import MetricPoint
-from webapp.runs.metrics.selectors import _ends_of_curve, first_curves, newest_values, values_at
+from webapp.runs.metrics.selectors import _ends_of_curve, curves, first_curves, newest_values, values_at
 
 pytestmark = pytest.mark.django_db
 
@@ -29,6 +29,8 @@ def test_the_band_of_the_reward_comes_with_the_first_curves(make_run: Any) -> No
     found = first_curves(run, ["reward", "reward_std", "heldout/success_low", "grad_norm_of_another"])
     assert set(found) == {"reward", "reward_std", "heldout/success_low"}
     assert found["reward_std"]["values"] == [0.5, 0.75]
+    assert set(curves(run)) == {"reward", "reward_std", "heldout/success_low", "grad_norm_of_another"}
+    assert set(curves(run, ["reward"])) == {"reward"} and curves(run, []) == {}
 
 
 def test_figures_up_to_a_step_are_those_that_were_asked_for(make_run: Any) -> None:

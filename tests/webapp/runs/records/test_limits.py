@@ -135,6 +135,7 @@ def test_a_run_says_that_its_project_has_all_its_devices_and_when_it_starts(
     limit(project, 1)
     found = shown(run, project)
     assert (found["why"], found["place"], found["seconds"]) == ("limit", 1, 100.0)
+    assert found["short"] == "next in line · about 1 min"
     text = "Of the 1 device that project Joust may have at once it has 1: one of its runs has to end first."
     assert text in [each["text"] for each in found["lines"]]
     assert text not in str(shown(run)) and "another project" in str(shown(run))

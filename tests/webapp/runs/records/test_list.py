@@ -98,8 +98,11 @@ def test_the_address_is_the_view(client_for: Any, project: Any, rita: Any, make_
 
 
 # --- Columns --------------------------------------------------------------------------------------------------------
-def test_columns_are_kept_for_one_person_and_project(client_for: Any, project: Any, rita: Any, bob: Any) -> None:
+def test_columns_are_kept_for_one_person_and_project(
+    client_for: Any, project: Any, elsewhere: Any, rita: Any, bob: Any
+) -> None:
     client, home = client_for(rita), _url("run-list", project)
+    columns_keep(project=elsewhere, user=rita, keys=["tags"])
     to = client.post(
         _url("run-columns", project),
         {"column": ["started", "model", "password"]},
@@ -110,10 +113,10 @@ def test_columns_are_kept_for_one_person_and_project(client_for: Any, project: A
     assert tuple(column.key for column in columns_for(project, bob)) == USUAL
     assert [column.key for column in columns_for(project, rita, "tags,x")] == ["tags"]
     assert client.post(_url("run-columns", project), {"usual": "1"})["Location"] == home
-    assert not RunColumns.objects.exists()
+    assert [row.project for row in RunColumns.objects.all()] == [elsewhere], "that of another project stays"
     columns_keep(project=project, user=bob, keys=["tags"])
     assert tuple(column.key for column in columns_keep(project=project, user=rita, keys=USUAL)) == USUAL
-    assert [row.user for row in RunColumns.objects.all()] == [bob], "another person's choice stays"
+    assert [row.user for row in RunColumns.objects.filter(project=project)] == [bob], "another person's choice stays"
 
 
 def test_the_way_back_leads_nowhere_else(client_for: Any, project: Any, rita: Any, make_run: Any) -> None:

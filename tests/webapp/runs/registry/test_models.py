@@ -116,8 +116,10 @@ def test_a_checkpoint_is_kept_while_a_registered_model_or_an_advisory_needs_it(
     point.folder.mkdir(parents=True)
     pinned = point.folder.with_name("model.pinned")
     first, second = (
-        model_register(project=project, user=bob, name=name, kind="run", checkpoint=point) for name in ("a", "b")
+        model_register(project=project, user=bob, name=name, kind="run", checkpoint=point, source="x", revision="y")
+        for name in ("a", "b")
     )
+    assert set(RegisteredModel.objects.values_list("source", "revision")) == {("", "")}, "the checkpoint is the source"
     assert pinned.exists()
     model_delete(model=first)
     assert pinned.exists(), "the other one needs it"
@@ -143,7 +145,7 @@ def test_page_registers_and_removes(
     remove = reverse("model-delete", args=[project.slug, model.pk])
     assert run.name in client.post(remove, follow=True).content.decode()
     run.delete()
-    client.post(remove)
+    assert "qwen was removed from the list; its files stay." in client.post(remove, follow=True).content.decode()
     assert not RegisteredModel.objects.exists()
     acts = list(AuditEntry.objects.order_by("id").values_list("action", "subject"))
     assert acts == [("model_added", "qwen"), ("model_deleted", "qwen")]

@@ -184,6 +184,10 @@ def test_a_second_push_goes_into_the_same_repository_and_sends_only_what_changed
     assert done(_order(model, bob, readme="# better\n")).state == "done"
     assert _committed(hub) == EXPECTED | {"README.md": b"# better\n"}
     assert not [path for path, _token in hub.asked if path.startswith("/store/")]
+    (model.checkpoint.folder / "model.safetensors").write_bytes(b"small")  # type: ignore[union-attr]
+    hub.asked.clear()
+    assert done(_order(model, bob)).state == "done" and _committed(hub) == EXPECTED | {"model.safetensors": b"small"}
+    assert [path for path, _token in hub.asked if "/lfs/" in path] == [], "no file is for the store"
 
 
 def test_a_repository_that_others_made_is_left_alone(hub: Any, model: RegisteredModel, bob: User) -> None:
