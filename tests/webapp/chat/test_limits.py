@@ -14,12 +14,13 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from webapp.chat import services, tasks
+from webapp.chat import holder, services, tasks
 from webapp.chat.conversation import parameters_of
-from webapp.chat.holder import answer_move
+from webapp.chat.holder import Desk, answer_move
 from webapp.chat.models import Answer, AnswerState, Chat, Turn
 from webapp.chat.selectors import chat_since, chats_of, waits
 from webapp.chat.services import answer_again, chat_create, chat_save, chat_stop, turn_send
+from webapp.common.pools import TRAIN
 from webapp.datasets.models import Dataset
 from webapp.environments.models import Environment
 from webapp.people.teams.models import AuditEntry, Project, User
@@ -114,9 +115,10 @@ def test_an_environment_is_one_of_the_project(
 def test_a_message_has_a_largest_length(chat: Chat, alice: User) -> None:
     with pytest.raises(ValidationError, match="200,001 characters"):
         turn_send(chat=chat, user=alice, text="x" * 200_001)
+    assert str(chat) == "new chat"
     say(chat, "x" * 200_000)
     chat.refresh_from_db()
-    assert chat.title == "x" * 80
+    assert chat.title == str(chat) == "x" * 80
     say(chat, "second")
     chat.refresh_from_db()
     assert chat.title == "x" * 80, "the first message is its title"
@@ -350,3 +352,19 @@ def test_a_worker_is_not_held_where_nothing_waits_for_it(
     monkeypatch.setattr(tasks, "nudge_next", lambda pool: None)
     monkeypatch.setattr(tasks, "Desk", lambda pool: pytest.fail("nothing waits"))
     tasks.hold("train")
+
+
+def test_a_worker_has_two_processes_and_ends_the_one_that_was_used_longest_ago() -> None:
+    desk: Any = Desk(TRAIN)
+    ended: list[str] = []
+    a, b, c = (type(name, (), {"end": lambda _self, name=name: ended.append(name)})() for name in "abc")
+    assert holder.LOADED_MAX == 2
+    desk._children, desk._titles = {"a": a, "b": b}, {"a": "A", "b": "B"}
+    desk._live = {"1": SimpleNamespace(child=a)}
+    assert desk._free_slot() and (ended, desk._children, desk._titles) == (["b"], {"a": a}, {"a": "A"})
+    assert desk._free_slot() and ended == ["b"], "there is room"
+    desk._children["c"], desk._titles["c"] = c, "C"
+    desk._live["2"] = SimpleNamespace(child=c)
+    assert not desk._free_slot() and ended == ["b"], "both answer"
+    desk._live.clear()
+    assert desk._free_slot() and ended == ["b", "a"]

@@ -20,9 +20,10 @@ from webapp.chat.selectors import chat_since, waits
 from webapp.chat.services import MAX_TEXT_CHARS, answer_again, chat_create, chat_stop, turn_send
 from webapp.common.answers import in_shape
 from webapp.common.workers.models import Worker
+from webapp.endpoints.models import Endpoint
 from webapp.people.teams.models import Project, User
 from webapp.runs.models import Run
-from webapp.runs.registry.models import RegisteredModel
+from webapp.runs.registry.models import Checkpoint, RegisteredModel
 from webapp.runs.states import RunState
 
 Maker = Callable[..., Chat]
@@ -236,8 +237,21 @@ def test_a_worker_is_asked_for_again_while_something_waits(make_chat: Maker, hin
 
 
 def test_a_list_of_contestants_that_is_cut_says_so(
-    project: Project, tiny: RegisteredModel, monkeypatch: pytest.MonkeyPatch
+    project: Project, elsewhere: Project, tiny: RegisteredModel, make_run: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert [label for label, _found in choices(project)] == ["Registered"]
+    run, at = make_run(name="lance"), timezone.now()
+    for number, where in enumerate((project, project, elsewhere)):
+        RegisteredModel.objects.create(project=where, name=f"m{number}", kind="hub", source="owner/model")
+        Endpoint.objects.create(project=where, name=f"e{number}", url="https://example.org/v1", model="m")
+        point = {"step": 8, "bytes": 1, "seq": 1, "created_at": at, "path": f"{number}/model", "attempt": number}
+        Checkpoint.objects.create(project=where, run=run, final=True, **point)
+    Checkpoint.objects.create(project=project, run=run, **(point | {"path": "9/checkpoint-4", "attempt": 9}))
+    assert [len(found) for _label, found in choices(project)] == [3, 2, 2]
     monkeypatch.setattr("webapp.chat.conversation.MAX_CHOICES", 1)
-    assert [label for label, _found in choices(project)] == ["Registered · The newest 1 are listed."]
+    cut = "The newest 1 are listed."
+    assert [(label, len(found)) for label, found in choices(project)] == [
+        (f"Registered · {cut}", 1),
+        (f"Trained here · {cut}", 1),
+        (f"Endpoints · {cut}", 1),
+    ]
