@@ -151,8 +151,9 @@ def save(client: Any, branch: Branch, **form: str) -> Any:
     return client.post(f"/p/joust/rollouts/{branch.rollout_id}/branches/{branch.pk}/save/", form)
 
 
-def test_it_becomes_a_demonstration_or_a_pair(branch: Branch, bob: User, client_for: Make) -> None:
-    client = client_for(bob)
+def test_it_becomes_a_demonstration_or_a_pair(branch: Branch, played: Make, bob: User, client_for: Make) -> None:
+    client, other = client_for(bob), played(TALK[:1], index=1)
+    Turn.objects.create(rollout=other, run=other.run, number=7, messages=[SAID], parse_error="no JSON", seq=0)
     assert save(client, branch, kind="row", name="rows").status_code == 302
     row = json.loads(Dataset.objects.get(name="rows").upload_path.read_text())
     assert row["messages"] == branch.messages

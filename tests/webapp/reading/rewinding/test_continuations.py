@@ -169,7 +169,7 @@ def test_its_rollouts_can_be_rewound_and_gone_on_from_again(played: Make, gpt: S
 def test_another_time_is_another_draw(played: Make, gpt: Stub, bob: User) -> None:
     rollout = played()
     runs = [
-        continuation_create(rollout=rollout, user=bob, turn=1, contestant="endpoint:gpt", times=1) for _ in range(2)
+        continuation_create(rollout=rollout, user=bob, turn=1, contestant="endpoint:gpt", times=16) for _ in range(2)
     ]
     assert [run.config["run"]["seed"] for run in runs] == [7, 8]
     assert [run.name for run in runs] == ["branch-3.1.0-turn-1-1", "branch-3.1.0-turn-1-2"]

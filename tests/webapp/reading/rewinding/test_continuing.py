@@ -8,13 +8,15 @@ from typing import Any
 import pytest
 
 from tests.webapp.environments.playground.conftest import sessions
+from tests.webapp.reading.rewinding.conftest import keep_no_episodes
+from webapp.datasets.models import Dataset
 from webapp.environments.models import Environment
 from webapp.environments.playground.consumer import leave, seats_taken, take
 from webapp.people.teams.models import User
 from webapp.reading.rewinding import scene
 from webapp.reading.rewinding.models import Branch
 from webapp.runs.models import Run
-from webapp.runs.rollouts.models import Rollout
+from webapp.runs.rollouts.models import Rollout, Turn
 
 pytestmark = pytest.mark.django_db(transaction=True)
 Make = Callable[..., Any]
@@ -45,6 +47,19 @@ def test_each_policy_plays_to_its_end_from_the_same_turn(
     assert loop["reward"] == pytest.approx(0.4 * loop["parts"]["tool_necessity"])
     assert Branch.objects.filter(rollout=rollout, created_by=bob).count() == 2
     assert sessions(environment.url) == seats_taken() == 0
+
+
+def test_turns_before_it_that_were_answered_otherwise_or_not_asked_again_are_not_the_same(
+    played: Make, tasks: Dataset, bob: User, client_for: Make
+) -> None:
+    rollout, client = played(), client_for(bob)
+    keep_no_episodes(tasks)
+    (item,) = ask(client, rollout, turn=3, policies=["claim_success"]).json()["items"]
+    assert (item["start"], item["same"], item["messages"][2]["content"]) == (5, False, "16")
+    Environment.objects.update(protocol="openenv")
+    Turn.objects.filter(rollout=rollout, number=2).update(messages=[])
+    (item,) = ask(client, rollout, turn=3, policies=["claim_success"]).json()["items"]
+    assert (item["start"], item["same"], item["messages"][2]["content"]) == (5, False, "16")
 
 
 def test_the_page_shows_what_came_of_it(played: Make, bob: User, rita: User, charlie: User, client_for: Make) -> None:

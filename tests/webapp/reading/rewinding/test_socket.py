@@ -12,10 +12,11 @@ import pytest
 
 from tests.webapp.environments.playground.conftest import sessions
 from tests.webapp.live.conftest import in_db
-from tests.webapp.reading.rewinding.conftest import Tab
+from tests.webapp.reading.rewinding.conftest import Tab, keep_no_episodes
 from webapp.datasets.models import Dataset
 from webapp.environments.models import Environment
 from webapp.people.teams.models import Membership
+from webapp.reading.rewinding.models import Branch
 from webapp.rewards.models import RewardCase
 from webapp.runs.rollouts.models import Turn
 
@@ -74,6 +75,20 @@ async def test_an_answer_that_differs_is_shown_with_the_recorded_one(played: Mak
     assert opened["check"]["difference"] == {"turn": 1, "what": "messages", "recorded": "17", "now": "16"}
     assert opened["check"]["differing"] == [1]
     assert opened["messages"][2]["content"] == "16" and opened["state"]["open"]  # what the server says is what counts
+
+
+async def test_a_server_that_keeps_no_episode_is_not_asked_again(
+    played: Make, tasks: Dataset, bob: Any, sit: Make
+) -> None:
+    rollout = await in_db(played)()
+    await in_db(keep_no_episodes)(tasks)
+    tab = await sit(rollout, bob)
+    check = (await tab.rewind(3))["check"]
+    assert (check["turns"], check["checked"], check["difference"]) == (2, False, None)
+    await tab.step("It is 20.")
+    await tab.ask(type="close")
+    await tab.frame()
+    assert not (await in_db(Branch.objects.get)()).same, "no one knows what it would have answered"
 
 
 async def test_another_turn_is_another_episode_and_an_unknown_one_is_refused(
