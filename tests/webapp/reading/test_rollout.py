@@ -19,8 +19,10 @@ from tests.markup import dense
 from tests.webapp.reading.conftest import ANSWERED, ASKED, CALLED, SAID, TALK
 from training.rollout.rewinding import mix_seed
 from webapp.people.teams.models import Project, User
-from webapp.reading import selectors
+from webapp.reading import selectors, turns
+from webapp.reading.case_form import CaseForm
 from webapp.reading.parts import config_for, parts_of, spec_of
+from webapp.reading.tags import MAX_DEPTH, tree
 from webapp.reading.turns import PAGE_TURNS, TEXT_CHARS, turn_page
 from webapp.rewards.models import RewardCase
 from webapp.runs.models import Run
@@ -181,6 +183,64 @@ def test_turns_come_in_pages_with_their_numbers(trained: Make, play: Make, rita:
     fragment = page(client, rollout, "?first=81", "turns/")
     assert 'id="turn-120"' in fragment and "<html" not in fragment and "first=121" in fragment
     assert page(client, rollout, "?first=-1%00") and page(client, rollout, "?first=99999999999999")
+
+
+def test_turns_are_read_up_to_a_number_and_a_length(trained: Make, play: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = trained()
+    rollout, silent = play(run, talk=TALK), play(run, index=1)
+
+    def read(first: int, limit: int, of: Rollout = rollout) -> tuple[list[int], int | None, str]:
+        found = turns.turn_rows(of, first, limit)
+        return [turn.number for turn in found.turns], found.after, found.removed
+
+    monkeypatch.setattr(turns, "removed_words", lambda _rollout: "removed by a rule")
+    assert [read(0, 2), read(2, 2), read(3, 9)] == [([0, 1], 2, ""), ([2, 3], None, ""), ([3], None, "")]
+    assert read(0, 9) == ([0, 1, 2, 3], None, "")
+    assert (read(9, 2), read(0, 2, silent)) == (([], None, ""), ([], None, "removed by a rule"))
+    monkeypatch.setattr(turns, "MAX_CHARS", 14)  # as long as the first one
+    assert (read(0, 9), read(1, 9)) == (([0, 1], 2, ""), ([1, 2, 3], None, ""))
+    monkeypatch.setattr(turns, "MAX_CHARS", 13)
+    assert read(0, 9) == ([0], 1, ""), "one is always read"
+
+
+def test_seeds_and_weights_are_those_of_the_step_or_of_the_evaluated_task(trained: Make, play: Make) -> None:
+    """At step 3 a weight that falls from whole at step 1 to half at step 5 is at three quarters."""
+    falls = {"kind": "linear", "begin": 1, "end": 5, "first": 1.0, "last": 0.5}
+    parts = [{"name": "task_success", "weight": 0.8, "schedule": falls}]
+    run, judged = trained(components=parts), trained(name="judged", kind="evaluate", components=parts)
+    learned, apart, own = (
+        play(where, 3, 1, 2, row=4, parts={"task_success": 1.0}, held_out=held_out)
+        for where, held_out in ((run, False), (run, True), (judged, False))
+    )
+
+    def made(rollout: Rollout) -> tuple[Any, float | None]:
+        config = config_for(rollout)
+        return selectors.seeds_of(rollout, config), parts_of(rollout, spec_of(rollout.run, config))[0].counted
+
+    by_step = (mix_seed(7, 3, 1) % 2**31, mix_seed(7, 3, 1, 2))
+    by_task = (mix_seed(7, 4) % 2**31, mix_seed(7, 4, 2))
+    assert made(learned) == (by_step, pytest.approx(0.6))
+    assert made(apart) == made(own) == (by_task, pytest.approx(0.4))
+    config = config_for(learned)
+    learned.run.imported_from = "verl"
+    assert selectors.seeds_of(learned, config) is None, "another trainer has another plan of seeds"
+    own.row = None
+    assert selectors.seeds_of(own, config_for(own)) is None
+
+
+def test_a_branch_too_deep_for_the_tree_is_not_folded() -> None:
+    value: Any = [{"at": "last"}]
+    for _depth in range(MAX_DEPTH):
+        value = {"in": value}
+    drawn = tree(value)
+    assert drawn.count("<details") == MAX_DEPTH - 1 and "[{&quot;at&quot;: &quot;last&quot;}]" in drawn
+
+
+def test_a_range_that_cannot_be_read_is_one_error(trained: Make) -> None:
+    form = CaseForm([], {"name": "odd", "low-0": "x", "high-0": "1"})
+    assert not form.is_valid() and {name: len(found) for name, found in form.errors.items()} == {"low-0": 1}
+    half = CaseForm([], {"name": "odd", "low-0": "", "high-0": "1"})
+    assert not half.is_valid() and "neither" in str(half.errors["low-0"])
 
 
 def test_long_texts_are_cut_and_shown_whole_when_asked(trained: Make, play: Make, rita: User, client_for: Make) -> None:

@@ -201,6 +201,11 @@ def test_categories_are_summed_over_their_tasks(lived: Run) -> None:
     assert all(box is None or box.step is None for box in found.lines[0].boxes)
 
 
+def test_a_run_that_has_played_nothing_has_no_map_of_categories(trained: Make) -> None:
+    found = category_map(trained())
+    assert (found.lines, found.columns, found.total) == ([], [], 0)
+
+
 @pytest.mark.parametrize(
     ("share", "shade"), [(None, None), (0.0, 0), (0.01, 1), (0.25, 2), (0.5, 3), (0.99, 4), (1.0, 5)]
 )

@@ -108,9 +108,10 @@ def newest_hits(project: Project, phrase: str, most: int) -> Hits:
     listed = list(played_runs(project).only("name", "project")[: MOST_RUNS + 1])
     runs = listed[:MOST_RUNS]
     tasks, texts, cut = _newest_places(runs, phrase, most) or _places(runs, phrase)
-    known = _turns([*tasks[:most], *texts[:most]], runs)
+    tasks, texts = tasks[:most], texts[:most]
+    known = _turns([*tasks, *texts], runs)
     older = MOST_RUNS if len(listed) > MOST_RUNS else None
-    return Hits(_hits(tasks[:most], known, phrase), _hits(texts[:most], known, phrase), older, cut)
+    return Hits(_hits(tasks, known, phrase), _hits(texts, known, phrase), older, cut)
 
 
 Places = tuple[list[Place], list[Place], bool]

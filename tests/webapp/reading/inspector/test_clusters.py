@@ -245,6 +245,8 @@ def test_a_sample_is_said_to_be_one(run: Run, make: Made, monkeypatch: pytest.Mo
 def test_causes_have_titles() -> None:
     assert cause_title("call_failed:计算器") == "计算器 answered with an error"
     assert cause_title("zero:r_att,r_type") == "The environment gave 0 for r_att, r_type"
+    assert cause_title("zero:r_att,r_type,+3") == "The environment gave 0 for r_att, r_type and 3 more"
+    assert cause_title("zero:7") == "The environment gave 0 for 7"
     assert cause_title("named:bfcl_error/state") == "The environment names bfcl_error/state"
     assert cause_title("error:environment_timeout") != "environment_timeout"
     assert cause_title("error:") == "It failed outside the policy, and no reason is recorded"
@@ -326,7 +328,9 @@ def test_the_page_of_all_causes_has_three_in_full_and_that_of_one_has_only_it(
         for _each in range(9 - number):
             make(failed_calls=1, tools=[f"tool{number}"])
     address = reverse("run-rollouts-causes", args=[run.project.slug, run.pk])
-    page = dense(client_for(rita).get(address).content.decode())
+    answer = client_for(rita).get(address)
+    assert "HX-Request" in answer["Vary"], "a part that a browser keeps is not the page"
+    page = dense(answer.content.decode())
     seen, folded = page.split('<details class="more-causes">')
     assert [part.count("answered with an error</h3>") for part in (seen, folded)] == [3, 5]
     assert "1 more cause is not listed (rollouts: 1)." in page and "All causes" not in page

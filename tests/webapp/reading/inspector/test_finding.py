@@ -156,6 +156,8 @@ def test_steps_that_were_played_again_count_once(played: Played) -> None:
     rows, _after = view_of(run, "step_from=2").page("", 50)
     assert [row.pk for row in rows] == [again.pk]
     assert view_of(run, "step_from=2&lost=yes").count == Count(5)
+    Attempt.objects.create(run=run, number=3, owner="w", started_at=BEGAN, first_step=0, last_step=0)
+    assert [row.pk for row in view_of(run, "step_from=2").page("", 50)[0]] == [again.pk], "it has played no step"
 
 
 def test_stages_bound_the_steps(played: Played) -> None:
@@ -213,6 +215,14 @@ def test_many_rows_are_counted_to_a_bound_and_sampled(played: Played, monkeypatc
     assert view.count == Count(4, more=True)
     found = figures_of(view, [])
     assert found.sampled and found.rows < 8
+    monkeypatch.setattr(finding, "_expected_rows", lambda _rows: 8)
+    row, edge = played.rows["half"], 2**125  # an eighth of all ids
+    for index, number in ((8, edge - 1), (9, edge)):
+        row.pk, row.index = uuid.UUID(int=number), index
+        row.save(force_insert=True)
+    chosen, sampled = finding.sample_rows(view_of(played.run))
+    ids = {pk.int for pk in chosen.values_list("pk", flat=True)}
+    assert sampled and edge - 1 in ids and edge not in ids
     monkeypatch.setattr(finding, "SEARCH_MOST", 1)
     searched = view_of(played.run, "q=9+*+5").searched
     first = min(str(row.pk) for row in Rollout.objects.filter(run=played.run, turn_set__messages__icontains="9 * 5"))

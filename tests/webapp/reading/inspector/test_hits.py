@@ -59,6 +59,7 @@ def test_one_hit_for_each_task_and_for_each_rollout(project: Project, make_run: 
     Turn.objects.create(rollout=both, run=run, number=2, messages=said, words=numbers_of(run.pk, said), seq=1)
     got = newest_hits(project, "needle", 5)
     assert [hit.rollout for hit in got.tasks] == [last, other, unknown]
+    assert [hit.rollout for hit in newest_hits(project, "needle", 2).tasks] == [last, other]
     assert [(hit.rollout, hit.snippet.turn) for hit in got.texts] == [(both, 1)]
 
 
@@ -86,6 +87,7 @@ def test_common_words_are_found_in_the_newest_rollouts_alone(
     asked: list[str] = []
     places = hits._places
     monkeypatch.setattr(hits, "_places", lambda runs, phrase: asked.append(phrase) or places(runs, phrase))
+    play(make_run(), 50, "hay")
     run = make_run(attempt=2)
     Attempt.objects.create(run=run, number=1, owner="w", started_at=BEGAN, last_step=9)
     Attempt.objects.create(run=run, number=2, owner="w", started_at=BEGAN, first_step=7, last_step=8)
