@@ -213,7 +213,7 @@ def test_who_goes_elsewhere_is_not_asked_to_go_on(
     assert WAITING not in client.session
 
 
-@pytest.mark.parametrize(("seconds", "status"), [(15 * 60 - 1, 200), (15 * 60, 302)])
+@pytest.mark.parametrize(("seconds", "status"), [(-1, 302), (0, 200), (15 * 60 - 1, 200), (15 * 60, 302)])
 def test_what_was_begun_long_ago_waits_no_more(
     alice: User, bob: User, project: Project, client_for: Clients, seconds: int, status: int
 ) -> None:

@@ -17,6 +17,7 @@ from training.config import EndpointConfig, JobConfig
 from training.errors import BudgetSpent
 from webapp.endpoints.models import Endpoint
 from webapp.endpoints.selectors import (
+    day_bars,
     days_of,
     endpoint_named,
     limit_text,
@@ -330,6 +331,7 @@ def test_the_page_of_a_run_shows_its_use_against_the_limits(project: Project, ma
     place = endpoint.job_values() | {"max_tokens": 200, "max_cost": 0.0}
     config = {"kind": "evaluate", "model": {"source": "endpoint:gpt"}, "endpoint": place}
     run = make_run(config=JobConfig.model_validate(config), state="running")
+    assert [bar.share for bar in day_bars(endpoint)] == [0.0, 0.0], "nothing was used yet"
     used(endpoint, 100, 0.5, run_id=run.pk)
     found = run_spend(run)
     assert found is not None and (found.name, found.model, found.endpoint, found.live, found.priced) == (

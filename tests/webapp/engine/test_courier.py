@@ -469,18 +469,21 @@ def test_a_thread_that_lost_the_database_connects_again(monkeypatch: pytest.Monk
     """A connection that broke fails at every later use, so what was sent would not be noted any more."""
     monkeypatch.setattr(courier, "EVERY_S", 0.01)
     connected: list[bool] = []
+    last: list[Any] = []
 
     def ask() -> None:
         connected.append(connection.connection is not None)
         connection.ensure_connection()
-        if len(connected) == 2:
-            thread.done.set()
-        raise OperationalError("the server closed the connection")
+        if len(connected) < 3:
+            raise OperationalError("the server closed the connection")
+        last.append(connection.connection)
+        thread.done.set()
 
     thread = courier.Repeating("test", ask)
     thread.start()
     thread.join(10)
-    assert connected == [False, False] and thread.fault is None
+    assert connected == [False, False, False] and thread.fault is None
+    assert last[0].closed, "an ended thread keeps none open"
 
 
 def test_a_thread_that_sends_again_has_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:

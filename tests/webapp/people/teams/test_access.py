@@ -245,6 +245,8 @@ def test_outside_of_a_request_no_one_acts(client_for: Any, project: Project, ali
 def test_what_was_done_is_known_by_act_project_and_subject(project: Project, alice: User) -> None:
     other = Project.objects.create(team=project.team, name="Archery", slug="archery")
     audit(AuditAction.CODE_TESTED, by=alice, subject="a", project=project)
+    long = audit(AuditAction.CODE_TESTED, by=alice, subject="x" * 201, project=project)
+    assert long is not None and long.subject == "x" * 200
     assert was_done(AuditAction.CODE_TESTED, project, "a")
     for action, where, subject in (
         (AuditAction.CODE_TESTED, project, "b"),

@@ -185,6 +185,12 @@ def test_what_cannot_be_makes_nothing(
     assert not Machine.objects.exists() and User.objects.count() == 1
 
 
+def test_another_token_is_valid_for_a_time_that_is_offered(project: Project, alice: User, client_for: Clients) -> None:
+    machine, _text = _made(project, alice)
+    answer = client_for(alice).post(f"{PAGE}{machine.pk}/tokens/", {"days": "8"}, follow=True)
+    assert "Choose for how long the token is valid." in answer.content.decode() and ApiToken.objects.count() == 1
+
+
 def test_no_role_beyond_an_editors_comes_by_the_service(project: Project, alice: User) -> None:
     for may in ("owner", "", "king"):
         with pytest.raises(ValidationError):
