@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 import uuid
 from types import SimpleNamespace
 from typing import Any
@@ -18,7 +19,10 @@ ONE, OTHER = uuid.uuid4(), uuid.uuid4()
 
 @pytest.fixture(autouse=True)
 def _no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module.threading, "Thread", lambda **_options: SimpleNamespace(start=lambda: None))
+    none = SimpleNamespace(start=lambda: None)
+    # In that module alone: an executor that starts a thread at this moment needs a real one.
+    quiet = SimpleNamespace(Thread=lambda **_options: none, Lock=threading.Lock, Event=threading.Event)
+    monkeypatch.setattr(module, "threading", quiet)
     monkeypatch.setattr(module, "_nudger", None)
 
 
