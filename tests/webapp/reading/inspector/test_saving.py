@@ -21,6 +21,7 @@ from webapp.datasets.operations import lineage_of
 from webapp.people.teams.models import AuditEntry, User
 from webapp.reading.inspector import finding
 from webapp.reading.inspector.models import SavedView
+from webapp.reading.inspector.saving import cases_from
 from webapp.rewards.models import RewardCase, RolloutSet
 from webapp.runs.models import Run
 from webapp.runs.rollouts.models import Rollout, Turn, rollout_id
@@ -154,6 +155,8 @@ def test_cases_expect_the_reward_that_was_given(
     assert f'<a href="{link}">rollout 1.0.1 of night</a>· found by: Outcome: failed, excluded' in page
     listed = client_for(bob).get("/api/v1/projects/joust/reward-cases").json()["items"]
     assert listed[0]["origin"] == wrong.origin
+    Turn.objects.filter(rollout=played.rows["wrong"]).delete()
+    assert cases_from([played.rows["wrong"], played.rows["half"]], "odd", "")[0].name == "odd-2", "one has no words"
     Rollout.objects.filter(pk=played.rows["wrong"].pk).delete()
     page = client_for(bob).get(address).content.decode()
     assert link not in page and "rollout 1.0.1 of night" in page and "(deleted)" in page
