@@ -102,8 +102,10 @@ def test_a_card_stays_while_its_list_comes_again(
     link.hover()
     expect(card).to_be_visible()
     link.evaluate("node => (window.before = node)")
-    page.wait_for_function("() => !window.before.isConnected")  # every four seconds
+    page.evaluate("document.addEventListener('htmx:afterSettle', () => (window.came = true))")
+    page.wait_for_function("() => window.came")  # every four seconds
     page.wait_for_timeout(400)
+    assert page.evaluate("window.before.isConnected"), "what did not change stays"
     expect(card).to_be_visible()
     expect(link).to_have_attribute("aria-describedby", "preview")
 
