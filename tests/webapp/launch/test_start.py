@@ -254,6 +254,9 @@ def test_what_was_found_is_put_into_the_config_of_its_method() -> None:
     config = filled(preset, preset.sizes[0], Situation([need(FOUND, "dataset:d@1"), need(MISSING, "", "model.source")]))
     assert config.data.train == "dataset:d@1"
     assert config.model.source == preset.config_for(preset.sizes[0]).model.source
+    plain = presets()["reasoning-sft"]
+    config = filled(plain, "test", Situation([need(FOUND, "environment:e@1", "environment.name")]))
+    assert config.environment.name == plain.config_for("test").environment.name != "environment:e@1"
 
 
 def server(project: Project, name: str, **over: Any) -> Environment:

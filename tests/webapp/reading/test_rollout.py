@@ -306,17 +306,26 @@ def test_a_judge_is_not_asked_again(trained: Make, play: Make, rita: User) -> No
     assert gone.reason == "The run's config does not have this component." and gone.part.weight is None
 
 
+def test_the_time_of_a_rollout_is_shared_out_by_phase() -> None:
+    phases = selectors.Phases(model=2.0, environment=5.0, other=3.0)
+    assert phases.total == 10.0
+    assert phases.shares == [("model", 20.0), ("environment", 50.0), ("other", 30.0)]
+    assert selectors.Phases(0.0, 0.0, 0.0).shares == [("model", 0.0), ("environment", 0.0), ("other", 0.0)]
+
+
 def test_terms_say_what_became_of_a_value(trained: Make, play: Make) -> None:
     run = trained(
         components=[
             {"name": "task_success", "weight": 0.6},
             {"name": "tool_necessity", "weight": 0.4, "gate": {"component": "task_success", "above": 0.0}},
             {"name": "result_use", "weight": 1.0, "clip": [0.0, 0.5], "scale": [0.0, 2.0]},
+            {"name": "coherence", "weight": 1.0, "clip": [0.0, 0.5], "gate": {"component": "result_use", "above": 0.7}},
         ]
     )
-    parts = {"task_success": 0.0, "tool_necessity": 1.0, "result_use": 0.8}
+    parts = {"task_success": 0.0, "tool_necessity": 1.0, "result_use": 0.8, "coherence": 0.9}
     rollout = play(run, parts=parts)
-    _success, gated, scaled = parts_of(rollout, spec_of(rollout, config_for(rollout)))
+    _success, gated, scaled, opened = parts_of(rollout, spec_of(rollout, config_for(rollout)))
+    assert (opened.term, opened.why) == (0.5, "counts as 0.500: clipped to 0.00 to 0.500")
     assert (gated.term, gated.counted) == (0.0, 0.0) and gated.why.startswith("Its gate is closed: task_success")
     assert (scaled.term, scaled.counted) == (0.25, 0.25) and "clipped to 0" in scaled.why and "0 to 1" in scaled.why
 

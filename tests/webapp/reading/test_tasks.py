@@ -11,7 +11,18 @@ import pytest
 
 from training.evaluation.comparisons import changes
 from webapp.people.teams.models import User
-from webapp.reading.task_map import COLUMNS, KINDS, category_map, columns_of, courses_of, shade_of, task_map, visits_of
+from webapp.reading.task_map import (
+    COLUMNS,
+    KINDS,
+    Courses,
+    category_map,
+    columns_of,
+    courses_of,
+    dataset_at,
+    shade_of,
+    task_map,
+    visits_of,
+)
 from webapp.runs.models import Run
 from webapp.runs.rollouts.models import Rollout
 
@@ -168,6 +179,13 @@ def test_what_is_held_out_excluded_or_in_flight_does_not_count(lived: Run, play:
     assert line.task is not None and (line.task.kind, line.task.counted) == ("learned", 24)
     box = line.boxes[3]
     assert box is not None and (box.share, box.shade, box.interval) == (None, None, None)
+
+
+def test_the_dataset_of_a_stage_is_the_one_at_its_path(lived: Run, make_dataset: Make) -> None:
+    first, second = make_dataset(name="first-one"), make_dataset(name="second-one")
+    strange = str(second.rows_path).replace(str(second.pk), str(uuid4()))
+    courses = Courses([], [0], [str(second.rows_path), str(first.rows_path), strange, "/elsewhere/rows.jsonl"])
+    assert [dataset_at(lived, courses, number) for number in range(4)] == [second, first, None, None]
 
 
 def test_stages_with_other_datasets_have_other_tasks(lived: Run, play: Make, make_dataset: Make) -> None:
