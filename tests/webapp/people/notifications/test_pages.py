@@ -212,6 +212,7 @@ def test_an_owner_adds_tries_and_deletes_a_channel(
     assert (channel.kind, channel.signed, channel.events) == ("feishu", True, ["run_failed", "run_paused"])
     assert channel.host == f"127.0.0.1:{service.port}"
     page = client.get(CHANNELS).content.decode()
+    assert "ops is added. Send a test to see whether it works." in page
     assert "ops" in page and "nothing sent yet" in page and f"127.0.0.1:{service.port}" in page
     assert "s3cret-in-url" not in page and "k3y-of-the-channel" not in page
     service.say((200, {}, {"code": 19021, "msg": "sign match fail"}))

@@ -183,6 +183,7 @@ def test_of_two_owners_who_leave_at_once_one_stays(alice: User, bob: User, proje
 def test_the_last_administrator_stays(boss: User) -> None:
     assert obstacles(boss) == ["There would be no administrator: make another person one first."]
     second = User.objects.create_superuser("second", is_active=False)
+    User.objects.create_user("plain")
     assert obstacles(boss) != []
     User.objects.filter(pk=second.pk).update(is_active=True)
     person_delete(user=boss, by=boss)
